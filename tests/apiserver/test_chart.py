@@ -86,7 +86,7 @@ def test_the_api_server_takes_every_object(plane, release, values):
     assert "would violate PodSecurity" not in done.stderr
 
 
-def test_its_pods_are_admitted_where_pods_are_restricted(plane, release):
+def test_pods_of_the_operator_are_admitted_where_pods_are_restricted(plane, release):
     release()
 
     def pods():
@@ -223,7 +223,7 @@ def may_own_objects(plane):
     return done.returncode == 0
 
 
-def test_of_leases_in_other_namespaces_it_may_nothing(plane, release):
+def test_the_operator_may_not_touch_leases_in_other_namespaces(plane, release):
     release()
     for verb in ("get", "create", "update"):
         asked = ("auth", "can-i", verb, "leases", "--as=system:serviceaccount:streams:millrace-operator")

@@ -64,7 +64,7 @@ def test_what_the_schema_does_not_allow_is_refused(plane, text, line, replacemen
     assert said in done.stderr
 
 
-def test_enough_of_both_kinds():
+def test_there_are_enough_valid_and_invalid_specs():
     assert len(CHECKED_BY_CEL) + len(INVALID) >= 60
     assert len(VALID) >= 20
 

@@ -120,7 +120,7 @@ def test_a_leader_that_ends_hands_over(plane, namespace, kubectl, tmp_path, prox
     assert lease_of(kubectl)["holderIdentity"] == ""
 
 
-def test_two_with_leases_of_their_own_both_lead(plane, namespace, kubectl, tmp_path):
+def test_two_operators_with_leases_of_their_own_both_lead(plane, namespace, kubectl, tmp_path):
     """As two releases in one namespace do, which watch different ones."""
     other = new_namespace(plane)
     operators = []

@@ -43,7 +43,7 @@ def test_driver_and_executors_are_admitted_where_pods_are_restricted(plane, rest
         assert done.returncode == 0, done.stderr
 
 
-def test_applying_them_twice_changes_nothing(plane, namespace, kubectl):
+def test_applying_the_objects_of_a_query_twice_changes_nothing(plane, namespace, kubectl):
     kubectl("apply", "-f", "-", document=owner_of(CASES["secured"], namespace))
     uid = plane.get("sq", "trips-by-cell", "--namespace", namespace)["metadata"]["uid"]
     documents = objects_of(CASES["secured"], namespace, uid)

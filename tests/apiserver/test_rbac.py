@@ -77,19 +77,19 @@ def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return found
 
 
-def test_it_is_refused_nothing(plane: ControlPlane, used: dict[Right, dict[str, Any]]) -> None:
+def test_the_operator_is_refused_nothing(plane: ControlPlane, used: dict[Right, dict[str, Any]]) -> None:
     refused = [event for event in plane.requests() if event["responseStatus"]["code"] == 403]
     # in the namespaces of other tests, the same user had other rights, and quotas refuse what any right would allow
     assert [each for each in refused if each["objectRef"].get("namespace", NAMESPACE) == NAMESPACE] == []
     assert used
 
 
-def test_it_has_no_right_that_it_does_not_use_or_grant(used: dict[Right, dict[str, Any]]) -> None:
+def test_the_operator_has_no_right_that_it_does_not_use_or_grant(used: dict[Right, dict[str, Any]]) -> None:
     assert rights(RULES) == set(used) | GRANTED | CREATED | {FINALIZERS}
 
 
 @pytest.mark.parametrize("right", sorted(rights(RULES) - GRANTED - CREATED - {FINALIZERS}), ids=str)
-def test_a_request_that_it_makes_is_refused_without(
+def test_a_request_of_the_operator_is_refused_without_its_right(
     plane: ControlPlane, used: dict[Right, dict[str, Any]], right: Right
 ) -> None:
     event = used[right]
@@ -131,7 +131,7 @@ def owned(plane: ControlPlane, namespace: str, kubectl: Callable[..., str]) -> C
 
 
 @pytest.mark.parametrize("right", sorted(CREATED), ids=str)
-def test_it_cannot_make_an_object_without(
+def test_the_operator_cannot_create_an_object_without_the_right(
     plane: ControlPlane, owned: Callable[[str], dict[str, Any]], right: Right
 ) -> None:
     if right.resource == "rolebindings":
@@ -141,14 +141,14 @@ def test_it_cannot_make_an_object_without(
 
 
 @pytest.mark.parametrize("right", sorted(GRANTED), ids=str)
-def test_it_cannot_give_a_driver_what_it_does_not_have(
+def test_the_operator_cannot_grant_a_driver_a_right_that_it_lacks(
     plane: ControlPlane, owned: Callable[[str], dict[str, Any]], right: Right
 ) -> None:
     refused = _applied_without(plane, right, owned("Role"))
     assert "attempting to grant RBAC permissions not currently held" in refused
 
 
-def test_it_cannot_own_what_blocks_a_deletion_without(
+def test_the_operator_cannot_block_the_deletion_of_an_owner_without_the_right(
     plane: ControlPlane, owned: Callable[[str], dict[str, Any]]
 ) -> None:
     refused = _applied_without(plane, FINALIZERS, owned("Service"))
@@ -191,7 +191,7 @@ def _applied_without(plane: ControlPlane, right: Right, manifest: dict[str, Any]
     ],
 )
 @pytest.mark.usefixtures("used")
-def test_it_may_do_nothing_else(plane: ControlPlane, verb: str, resource: str) -> None:
+def test_the_operator_may_do_nothing_else(plane: ControlPlane, verb: str, resource: str) -> None:
     name, _, subresource = resource.partition("/")
     more = [f"--subresource={subresource}"] if subresource else []
     done = plane.kubectl("auth", "can-i", verb, name, *more, "--as=operator", "--all-namespaces")
@@ -202,7 +202,7 @@ def test_no_rule_is_for_everything() -> None:
     assert "*" not in json.dumps(RULES)
 
 
-def test_in_one_namespace_it_needs_no_right_beyond_that(
+def test_an_operator_of_one_namespace_needs_no_right_beyond_that(
     plane: ControlPlane, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "operator")

@@ -21,7 +21,7 @@ from .operators import ask, running_operator, start_operator
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
 
-def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):
+def test_a_running_operator_serves_metrics_and_probes_and_logs_json(plane, namespace, kubectl, tmp_path):
     with running_operator(plane, tmp_path, "--log-format", "json", namespace=namespace) as operator:
         wait_until(lambda: ask(operator, "/readyz") == (200, "ok\n"))
         apply_queries(kubectl, ["query-1"])

@@ -122,7 +122,7 @@ def test_a_deleted_namespace_goes_and_the_others_are_served_before_and_after_a_r
         assert operator.status is None
 
 
-def test_rights_that_are_taken_away_and_given_back(release: Release) -> None:
+def test_a_namespace_without_rights_is_served_once_they_are_given_back(release: Release) -> None:
     with release.operator() as operator:
         release.kubectl("-n", release.gone, "apply", "-f", "-", document=query("first"))
         wait_until(release.is_served(release.gone, "first"))

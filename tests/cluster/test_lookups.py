@@ -56,7 +56,9 @@ def looked_up(kubeconfig: Path, namespace: str, pod: str = _POD) -> TableAnswer:
         return look_up(connection, Lookup(["a"]), pod)
 
 
-def test_a_driver_that_listens_on_its_loopback_interface(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_look_ups_reach_a_driver_that_listens_on_its_loopback_interface(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     pods = Pods(cluster, namespace, _IMAGE)
     script = "cat > /tmp/server.pl <<'END'\n" + _SERVER % json.dumps(_ANSWER) + "END\nexec perl /tmp/server.pl"
     listens = {"exec": {"command": ["grep", "-q", ":1F91 .* 0A ", "/proc/net/tcp"]}, "periodSeconds": 1}  # port 8081

@@ -147,7 +147,7 @@ def test_a_tombstone_counts_only_without_its_delete(broker, topic, tmp_path):
     assert read(5, 6) == [(1, True, True, 5)]
 
 
-def test_the_example(broker, make_topic, tmp_path):
+def test_the_example_joins_clicks_with_customers_at_their_times(broker, make_topic, tmp_path):
     topic = make_topic()
     folder = Path(__file__).parents[2] / "examples"
     clicks_file = tmp_path / "out/data/clicks.csv"

@@ -52,7 +52,7 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow(minutes=6)) for case in CASES])
-def test_five_million_results_in_one_batch(
+def test_five_million_results_fit_into_one_batch(
     broker: Broker, make_topic: Callable[..., str], inbox: Path, tmp_path: Path, case: str, capsys: Any
 ) -> None:
     kind, sql, more = CASES[case]

@@ -231,7 +231,7 @@ def test_a_transaction_outlasts_a_restart_of_the_broker(own_broker):
     assert values(own_broker, topic) == ["a", "b", "c"]
 
 
-def test_more_messages_than_the_queue_holds(broker, topic):
+def test_more_messages_than_the_queue_holds_are_all_written(broker, topic):
     writer = driver(broker, topic)
     writer.write(batch(0), ((None, f"{number:0200}") for number in range(250_000)))
     writer.close()

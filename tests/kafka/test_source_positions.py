@@ -52,7 +52,7 @@ def test_a_new_query_starts_at_the_earliest_record_or_behind_the_latest(broker, 
     assert again.initial() == {topic: {"0": 1}}  # a query that ended before its first batch did
 
 
-def test_starting_and_ending_timestamps(broker, make_topic, tmp_path):
+def test_a_source_reads_from_a_starting_to_an_ending_timestamp(broker, make_topic, tmp_path):
     topic = make_topic(partitions=3)
     timed(broker, topic, range(1000, 2000, 100), 0)
     timed(broker, topic, [50, 60], 1)
@@ -69,7 +69,7 @@ def test_starting_and_ending_timestamps(broker, make_topic, tmp_path):
     assert source.latest(position, everything=False) == position
 
 
-def test_a_time_to_stop_at_that_is_still_to_come(broker, topic, tmp_path):
+def test_a_source_stops_at_a_time_that_is_still_to_come(broker, topic, tmp_path):
     now = round(time.time() * 1000)
     source = opened(broker, tmp_path, {"topic": topic, "endingTimestamp": at(now + 3000)})
     timed(broker, topic, [now, now + 60_000, now + 1])
@@ -101,7 +101,7 @@ def test_ending_at_latest_is_the_end_as_of_the_first_start(broker, make_topic, t
     assert opened(broker, tmp_path, spec).exhausted(position)
 
 
-def test_explicit_partitions_and_offsets(broker, make_topic, tmp_path):
+def test_a_source_reads_explicit_partitions_and_offsets_only(broker, make_topic, tmp_path):
     one, other = make_topic(partitions=3), make_topic(partitions=2)
     for number in range(3):
         topics.fill(broker, one, [f"{number}-{i}" for i in range(10)], partition=number)
@@ -136,7 +136,7 @@ def test_explicit_partitions_and_offsets(broker, make_topic, tmp_path):
         ({"partition": 0, "startingOffset": 3}, "startingOffset 3 is outside of topic .*, which has offsets 0 to 2"),
     ],
 )
-def test_partitions_and_offsets_that_are_not_there(broker, topic, tmp_path, chosen, said):
+def test_partitions_and_offsets_that_do_not_exist_are_refused(broker, topic, tmp_path, chosen, said):
     topics.fill(broker, topic, ["a", "b"])
     with pytest.raises(MillraceError, match=said):
         opened(broker, tmp_path, {"partitions": [{"topic": topic, **chosen}]}).initial()
@@ -218,7 +218,7 @@ def test_a_pattern_may_match_nothing_yet(broker, make_topic, tmp_path):
     assert values(source, start, source.latest(start, everything=False)) == [[b"a"]]
 
 
-def test_everything_is_what_the_first_call_finds(broker, make_topic, tmp_path):
+def test_a_run_of_everything_reads_what_its_first_call_finds(broker, make_topic, tmp_path):
     topic = make_topic(partitions=2)
     topics.fill(broker, topic, map(str, range(10)), partition=0)
     source = opened(broker, tmp_path, {"topic": topic, "maxRecordsPerBatch": 4})

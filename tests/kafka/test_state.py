@@ -100,7 +100,9 @@ def groups_in_state(
 
 @pytest.mark.parametrize("plans", RUNS)
 @pytest.mark.parametrize(("shape", "emit"), [("hopping", "OnWindowClose"), ("tumbling", "OnUpdate")])
-def test_late_records_and_the_end_of_windows(spark, broker, make_topic, tmp_path, plans, shape, emit):
+def test_late_records_are_counted_and_closed_windows_leave_the_state(
+    spark, broker, make_topic, tmp_path, plans, shape, emit
+):
     """Late records are dropped and counted, closed windows are let go, also after a restart."""
     hop = HOPS[shape]
     question = Question(keys={"key": "key"}, values=VALUES, window=hop)
@@ -164,7 +166,7 @@ def test_a_python_aggregator_lets_its_state_go(spark, broker, make_topic, tmp_pa
     assert seen == emitted
 
 
-def test_repartitioned_between_two_runs(spark, broker, make_topic, tmp_path):
+def test_state_that_is_repartitioned_between_two_runs_leaves_no_trace_in_the_sink(spark, broker, make_topic, tmp_path):
     """The batch that Spark makes of it leaves no trace in the sink, and what follows goes on from the state."""
     hop = HOPS["hopping"]
     question = Question(keys={"key": "key"}, values=VALUES, window=hop)

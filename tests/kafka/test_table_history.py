@@ -95,7 +95,9 @@ def table_in(broker: Broker, topics: Sequence[str], folder: Path) -> Iterator[Ta
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_table_at_any_time(broker: Broker, make_topic: Any, tmp_path: Path, question: str) -> None:
+def test_look_ups_find_the_rows_of_the_table_at_any_time(
+    broker: Broker, make_topic: Any, tmp_path: Path, question: str
+) -> None:
     sql, at_time, key = QUESTIONS[question]
     topics = [make_topic(3, cleanup_policy="compact"), make_topic(2)]
     sink = {"bootstrapServers": broker.bootstrap, "topic": topics[0], "key": key}

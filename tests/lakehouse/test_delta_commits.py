@@ -79,7 +79,7 @@ def test_the_library_refuses_what_the_look_before_it_misses(place: str, monkeypa
     assert numbers(place) == [0, 1]
 
 
-def test_a_newer_driver_that_has_only_begun_is_enough(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_driver_fences_an_older_one_before_it_commits(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old = taken(place)
     begun: list[DeltaTarget] = []
     looked = DeltaTarget._require_newest
@@ -163,7 +163,7 @@ def test_other_writers_and_compaction_do_not_get_in_the_way(place: str) -> None:
 
 
 @pytest.mark.parametrize("between", ["ours", "theirs", "an append", "an upsert"])
-def test_what_comes_between_a_compaction_and_its_commit(place: str, monkeypatch, between: str) -> None:
+def test_a_compaction_changes_no_row_whatever_comes_before_its_commit(place: str, monkeypatch, between: str) -> None:
     """The library's own compaction would have the rows of the first two cases twice: it commits whatever came before."""
     to = taken(place, key=["k"])
     for number in range(4):
@@ -214,7 +214,7 @@ def test_an_upsert_that_a_compaction_comes_before_is_repeated(place: str, monkey
     assert numbers(place) == [0, 3, 7]
 
 
-def test_compaction_of_partitions_of_any_name_and_of_columns_that_were_added(tmp_path) -> None:
+def test_compaction_keeps_partitions_of_any_name_and_added_columns(tmp_path) -> None:
     place, columns = str(tmp_path / "table"), pa.schema([("part", pa.string()), ("n", pa.int64())])
     odd = ["a b", "50%", "x=y/z", "ü", "a'b", None, "%20"]
     for number in range(3):  # the library's files, in folders of partitions

@@ -34,7 +34,7 @@ def test_rows_that_deletion_vectors_mark_are_not_read(tmp_path: Path) -> None:
     assert ids(next_rows(skipping, at)) == list(range(3000, 3010))
 
 
-def test_columns_that_have_other_names_in_files(tmp_path: Path) -> None:
+def test_columns_are_read_where_files_have_other_names(tmp_path: Path) -> None:
     inner = {"type": "struct", "fields": [column("x", "long", "c-3", 3), column("y", "string", "c-4", 4)]}
     fields = [column("id", "long", "c-1", 1), column("n", inner, "c-2", 2), column("p", "integer", "c-5", 5)]
     mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "5"}
@@ -54,7 +54,7 @@ def test_columns_that_have_other_names_in_files(tmp_path: Path) -> None:
     assert rows(source, start, source.latest(start, everything=True)) == expected
 
 
-def test_partitions_of_columns_that_have_other_names_in_files(tmp_path: Path) -> None:
+def test_partitions_are_read_where_files_have_other_names(tmp_path: Path) -> None:
     fields = [column("id", "long", "c-1", 1), column("p", "integer", "c-5", 5)]
     mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "5"}
     log = WrittenLog(tmp_path / "table", fields, ["columnMapping"], **mode)

@@ -52,7 +52,7 @@ def refused(kind: type[MillraceError], call: Any, *arguments: Any, **more: Any) 
     return str(raised.value)
 
 
-def test_each_row_once_across_batches_restarts_and_compaction(table: str, tmp_path: Path) -> None:
+def test_each_row_comes_once_across_batches_restarts_and_compaction(table: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     add(table, 0)
     add(table, 10)
@@ -82,7 +82,7 @@ def test_a_folder_is_where_the_query_was_opened(tmp_path: Path, monkeypatch: pyt
     assert ids(next_rows(source, dict(source.initial()))) == list(range(10))
 
 
-def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
+def test_where_a_source_starts_is_decided_once(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
     add(place, 10)
@@ -191,7 +191,7 @@ def test_commits_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> None
     assert ids(next_rows(skipping, at)) == list(range(40, 50))
 
 
-def test_files_that_were_vacuumed_and_versions_that_were_cleaned(tmp_path: Path) -> None:
+def test_unread_files_that_were_vacuumed_and_versions_that_were_cleaned_are_an_error(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     for first in (0, 10, 20):
         add(place, first)
@@ -220,7 +220,7 @@ def test_versions_that_were_read_are_not_needed_any_more(tmp_path: Path) -> None
     assert ids(next_rows(opened("delta", {"path": place}, tmp_path / "state"), at)) == list(range(20, 30))
 
 
-def test_columns_that_come_and_columns_that_go(tmp_path: Path) -> None:
+def test_added_columns_are_read_and_dropped_columns_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
     source = opened("delta", {"path": place}, tmp_path / "state")
@@ -243,7 +243,7 @@ def test_columns_that_come_and_columns_that_go(tmp_path: Path) -> None:
     assert missing.endswith("has no column day; it has id, city, fare; correct the schema")
 
 
-def test_partitions_of_every_type(tmp_path: Path) -> None:
+def test_partitions_of_every_type_are_read(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     values = {
         "flag": pa.array([True, False, None]),
@@ -281,7 +281,7 @@ def test_a_large_file_is_cut_into_slices_of_its_rows(tmp_path: Path) -> None:
     assert ids(rows(source, source.initial(), end, 7)) == list(range(100_000))
 
 
-def test_a_place_without_a_table_and_another_table_at_the_place(tmp_path: Path) -> None:
+def test_a_missing_table_and_another_table_at_the_place_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     missing = refused(MissingInputError, opened, "delta", {"path": place}, tmp_path / "state")
     assert missing.startswith("spec.sources.trips.delta.path: source trips: there is no Delta table at ")
@@ -297,7 +297,7 @@ def test_a_place_without_a_table_and_another_table_at_the_place(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("commits", [1, 3])
-def test_a_table_that_is_dropped_and_written_again_while_it_is_read(table: str, tmp_path: Path, commits: int) -> None:
+def test_a_table_that_is_dropped_and_written_again_is_refused(table: str, tmp_path: Path, commits: int) -> None:
     for first in range(2):
         add(table, first * 10)
     source = opened("delta", {"path": table}, tmp_path / "state")
@@ -312,7 +312,7 @@ def test_a_table_that_is_dropped_and_written_again_while_it_is_read(table: str, 
     assert "is another table than the one that was read so far; restore that one, or start with another" in message
 
 
-def test_a_table_that_is_written_again_with_as_many_versions(table: str, tmp_path: Path) -> None:
+def test_a_table_that_is_written_again_with_as_many_versions_is_refused(table: str, tmp_path: Path) -> None:
     add(table, 0)
     source = opened("delta", {"path": table}, tmp_path / "state")
     at = dict(source.initial())
@@ -322,7 +322,7 @@ def test_a_table_that_is_written_again_with_as_many_versions(table: str, tmp_pat
     assert "is another table than the one" in refused(MillraceError, next_rows, source, at)
 
 
-def test_a_log_that_has_forgotten_the_newest_version_that_was_read(tmp_path: Path) -> None:
+def test_reading_goes_on_after_the_log_forgot_the_version_that_was_read(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
     source = opened("delta", {"path": place}, tmp_path / "state")

@@ -80,7 +80,7 @@ def test_any_operations_leave_the_rows_of_the_table(tmp_path: Path, seed: int) -
     assert kept.source.lag(kept.at) == 0
 
 
-def test_where_it_starts_and_what_time_changes_have(tmp_path: Path) -> None:
+def test_changes_start_where_the_source_says_and_have_the_time_of_their_snapshot(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
     empty = Kept(changing(fields, tmp_path / "empty"))
@@ -103,7 +103,7 @@ def test_where_it_starts_and_what_time_changes_have(tmp_path: Path) -> None:
     assert [each["city"] for each in found if each[DELETED]] == [None, None], "a deleted row has its key alone"
 
 
-def test_a_table_in_s3_with_its_catalog_in_postgres(
+def test_changes_of_a_table_in_s3_are_read_by_a_catalog_in_postgres(
     tmp_path: Path, shared_s3, postgres_catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in shared_s3.environment.items():

@@ -45,7 +45,7 @@ def refused(kind: type[MillraceError], call: Any, *arguments: Any) -> str:
     return str(raised.value)
 
 
-def test_each_row_once_across_batches_restarts_and_compaction(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_each_row_comes_once_across_batches_restarts_and_compaction(fields: dict[str, Any], tmp_path: Path) -> None:
     chance = random.Random(3)
     table = created(fields, **{"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"})
     table.append(numbered(0))
@@ -91,7 +91,7 @@ def test_paths_are_where_the_query_was_opened(tmp_path: Path, monkeypatch: pytes
     assert ids(next_rows(source, dict(source.initial()))) == list(range(10))
 
 
-def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
+def test_where_a_source_starts_is_decided_once(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
     empty = opened("iceberg", fields, tmp_path / "empty")
@@ -137,7 +137,7 @@ def test_snapshots_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> No
     assert ids(next_rows(skipping, at)) == list(range(20, 30))
 
 
-def test_expired_snapshots(tmp_path: Path) -> None:
+def test_unread_snapshots_that_expired_are_an_error(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
     table.append(numbered(0))
@@ -221,7 +221,7 @@ def test_rows_that_delete_files_name_are_not_read(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_there_and_what_is_elsewhere(tmp_path: Path) -> None:
+def test_missing_catalogs_and_tables_and_a_table_elsewhere_are_refused(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     missing = refused(MissingInputError, opened, "iceberg", fields, tmp_path / "state")
     assert missing.startswith("spec.sources.trips.iceberg.catalog.file: source trips: there is no catalog at ")

@@ -32,7 +32,7 @@ def numbered(first: int, count: int = 100, **more: Any) -> pa.Table:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("placed", ["folder", "s3"])
-def test_rows_of_a_delta_table_that_grows_and_is_compacted(tmp_path: Path, request, placed: str) -> None:
+def test_rows_of_a_delta_table_that_grows_and_is_compacted_are_read_once(tmp_path: Path, request, placed: str) -> None:
     place = str(tmp_path / "a table") if placed == "folder" else request.getfixturevalue("in_s3")
     options = delta_table_options(request, placed)
     write_deltalake(place, numbered(0), partition_by=["city"], storage_options=options)
@@ -60,7 +60,7 @@ def delta_table_options(request: pytest.FixtureRequest, placed: str) -> dict[str
 
 
 @pytest.mark.timeout(600)
-def test_groups_over_an_iceberg_table_of_a_rest_catalog(tmp_path: Path, rest_catalog: str) -> None:
+def test_groups_over_an_iceberg_table_of_a_rest_catalog_count_each_row_once(tmp_path: Path, rest_catalog: str) -> None:
     fields = {"catalog": {"rest": {"uri": rest_catalog}}, "table": f"a{uuid.uuid4().hex[:12]}.trips"}
     catalog = open_catalog(iceberg_spec(fields))
     catalog.create_namespace(fields["table"].partition(".")[0])

@@ -23,14 +23,16 @@ from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_a_checkpoint_that_cannot_be_opened(place: ObjectPath, s3: S3Server, status: int) -> None:
+def test_a_checkpoint_that_cannot_be_opened_is_a_failure_of_the_store(
+    place: ObjectPath, s3: S3Server, status: int
+) -> None:
     with s3.disturbed(lambda _: Disturbance(status=status)), pytest.raises(MillraceError) as refused:
         Checkpoint(place).open(a_query())
     assert class_of(refused.value) is FailureClass.STORE
     assert f"the checkpoint {place} cannot be used" in str(refused.value)
 
 
-def test_a_lease_that_cannot_be_renewed(place: ObjectPath, s3: S3Server) -> None:
+def test_a_lease_that_cannot_be_renewed_is_a_failure_of_the_store(place: ObjectPath, s3: S3Server) -> None:
     lease = ObjectLease(place, seconds=2.0)
     lease.take()
     with s3.disturbed(lambda _: Disturbance(status=403)):
@@ -42,7 +44,7 @@ def test_a_lease_that_cannot_be_renewed(place: ObjectPath, s3: S3Server) -> None
 
 
 @pytest.mark.parametrize(("status", "may_pass"), [(403, False), (503, True)])
-def test_an_error_of_sparks_client(status: int, may_pass: bool) -> None:
+def test_an_error_of_sparks_client_is_a_failure_of_the_store(status: int, may_pass: bool) -> None:
     found = explain_failure(
         "java.io.IOException: PUT 0-byte object on s3a://lake/trips/spark/offsets/7: "
         "software.amazon.awssdk.services.s3.model.S3Exception: Refused. "

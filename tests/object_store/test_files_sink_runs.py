@@ -29,7 +29,9 @@ def results(s3: S3Server, place: ObjectPath):
         return connection.sql(f"SELECT * FROM read_parquet('{pattern}')").to_arrow_table()
 
 
-def test_a_query_that_is_killed_and_disturbed(tmp_path: Path, place: ObjectPath, s3: S3Server) -> None:
+def test_a_query_that_is_killed_and_disturbed_writes_each_result_once(
+    tmp_path: Path, place: ObjectPath, s3: S3Server
+) -> None:
     chance = random.Random(3)
     sink = {"files": {"path": f"{place}-out", "filesPerPartition": 2}}
     run = Run(tmp_path, place, sink=sink)

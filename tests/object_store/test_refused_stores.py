@@ -76,7 +76,7 @@ REFUSALS: dict[str, tuple[str, Callable[[S3Server, pytest.MonkeyPatch], object]]
 
 @pytest.mark.parametrize(("failure", "use"), USES.items(), ids=["checkpoint", "source", "sink"])
 @pytest.mark.parametrize("kind", REFUSALS)
-def test_a_store_that_refuses(
+def test_a_refusal_of_a_store_is_one_sentence_with_its_class(
     place: ObjectPath,
     s3: S3Server,
     tmp_path: Path,

@@ -28,7 +28,7 @@ def run(tmp_path: Path, place: ObjectPath) -> Run:
     return Run(tmp_path, place)
 
 
-def test_the_store_and_the_login_that_the_query_names(
+def test_a_run_uses_the_store_and_the_login_that_the_query_names(
     tmp_path: Path, place: ObjectPath, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in s3.environment:
@@ -55,7 +55,9 @@ def test_operators_on_tables_upload_snapshots_of_their_state(tmp_path: Path, pla
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["pkg", "native"])
-def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: str) -> None:
+def test_a_query_that_is_killed_again_and_again_writes_each_result_once(
+    tmp_path: Path, place: ObjectPath, algorithm: str
+) -> None:
     chance = random.Random(algorithm)
     run = Run(tmp_path, place, partitioner={"algorithm": algorithm})
     for _ in range(2):
@@ -69,7 +71,7 @@ def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: st
 
 
 @pytest.mark.in_turn
-def test_a_store_that_is_slow_refuses_and_loses_answers(s3: S3Server, run: Run) -> None:
+def test_a_store_that_is_slow_refuses_and_loses_answers_costs_no_result(s3: S3Server, run: Run) -> None:
     chance = random.Random(5)
 
     def disturb(_: object) -> Disturbance | None:
@@ -89,7 +91,9 @@ def test_a_store_that_is_slow_refuses_and_loses_answers(s3: S3Server, run: Run) 
 
 
 @pytest.mark.in_turn
-def test_a_store_that_is_away_for_a_while(tmp_path: Path, place: ObjectPath, s3: S3Server, run: Run) -> None:
+def test_a_store_that_is_away_for_a_while_is_waited_for(
+    tmp_path: Path, place: ObjectPath, s3: S3Server, run: Run
+) -> None:
     process = run.start()
     wait_until(lambda: batches(process) >= 2, "it runs", seconds=300)
     with s3.disturbed(lambda _: Disturbance(status=503)):

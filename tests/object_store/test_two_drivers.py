@@ -18,7 +18,7 @@ REQUESTS, OF_FIRST = 15, 3
 
 
 @pytest.mark.in_turn
-def test_they_never_run_two_batches_of_one_number(s3, place, monkeypatch):
+def test_two_drivers_never_run_two_batches_of_one_number(s3, place, monkeypatch):
     monkeypatch.setattr(Holder, "is_dead", lambda _: True)
     outcomes = set()
     for number, places in enumerate(itertools.combinations(range(REQUESTS), OF_FIRST)):

@@ -45,7 +45,7 @@ def test_another_pod_does_not_speak_for_the_querys_own(start, connect):
         assert answer_with(prometheus, "ns", batches_total=1).rows_total == found.rows_total == 5_000
 
 
-def test_every_value_and_its_time(start, connect):
+def test_an_answer_has_every_value_and_its_time(start, connect):
     metrics = job(BATCH, BATCH)
     before = time.time()
     with driver(metrics, "ns") as one:

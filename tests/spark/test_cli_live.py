@@ -37,7 +37,7 @@ def undeclared(base: str) -> list[str]:
     return wrong + [each for name, sample in samples for each in declared[name].violations(sample.labels)]
 
 
-def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
     project.write("plan.yaml", plan("hash", 2, 2))

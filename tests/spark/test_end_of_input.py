@@ -135,7 +135,9 @@ PAIR, LEFT, RIGHT = ("1", "1"), ("3", ""), ("", "2")
         ("FULL JOIN", "OnWindowClose", [PAIR, LEFT, RIGHT]),
     ],
 )
-def test_rows_without_a_partner_come(tmp_path: Path, plan: str, emit: str, join: str, rows: Rows) -> None:
+def test_rows_without_a_partner_are_emitted_at_the_end(
+    tmp_path: Path, plan: str, emit: str, join: str, rows: Rows
+) -> None:
     sql = f"SELECT l.id AS l, r.id AS r FROM l {join} r {WITHIN}"
     assert run(tmp_path, plan, {"l": L, "r": R}, sql, emit=emit).how == "finished"
     assert results(tmp_path) == Counter(rows)

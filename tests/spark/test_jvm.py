@@ -178,7 +178,7 @@ def test_java_accepts_the_methods_that_its_second_compiler_leaves_to_the_first(s
     assert said.stdout == ""
 
 
-def test_a_signal_to_our_process_group_does_not_reach_it(spark):
+def test_a_signal_to_our_process_group_does_not_reach_the_jvm(spark):
     folder = spark(ANSWERS)
     jvm = Jvm({}, quiet=True)
     with jvm.announced():
@@ -255,7 +255,7 @@ def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
     assert said.stdout == "False\n"
 
 
-def test_there_is_no_java(monkeypatch, tmp_path):
+def test_a_missing_java_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(MillraceError, match="Java is not installed"):

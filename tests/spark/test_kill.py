@@ -35,7 +35,7 @@ def phase(run: Process, spark: Path) -> str:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("emit", "kills"), [("OnWindowClose", 12), ("OnUpdate", 6)])
-def test_killed_again_and_again(tmp_path, emit, kills):
+def test_a_query_that_is_killed_again_and_again_writes_each_result_once(tmp_path, emit, kills):
     chance = random.Random(emit)
     events = recording(seed=len(emit))
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")

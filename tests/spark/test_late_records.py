@@ -76,7 +76,7 @@ def test_records_that_the_filter_leaves_out_move_the_watermark(spark, tmp_path, 
 
 
 @pytest.mark.parametrize("algorithm", ["native", "shuffle"])
-def test_a_window_over_another_column_than_the_watermark(spark, tmp_path, algorithm):
+def test_no_record_is_late_for_a_window_over_another_column_than_the_watermark(spark, tmp_path, algorithm):
     """The watermark says nothing about that column, so nothing is late by it."""
     schema = pa.schema([("moment", pa.timestamp("us")), ("other", pa.timestamp("us"))])
     question = Question(values={"records": "count(*)"}, window=Hop("other", 60, 60))

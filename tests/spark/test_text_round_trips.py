@@ -100,7 +100,7 @@ def read(folder, format, schema, log, replicas=1):
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
-def test_files(spark, tmp_path_factory, format):
+def test_files_are_read_back_as_they_were_written(spark, tmp_path_factory, format):
     schema = SCHEMA if format == "json" else SCHEMA.remove(list(VALUES).index("BINARY"))
 
     @few
@@ -118,7 +118,7 @@ def test_files(spark, tmp_path_factory, format):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in ("BINARY", "DECIMAL(38,38)")])
-def test_a_csv_file_of_one_column(spark, tmp_path, kind):
+def test_a_csv_file_of_one_column_is_read_back_as_it_was_written(spark, tmp_path, kind):
     rows = [(value,) for value in ["", " ", "\t", "\n", '"', "x"]] if kind == "STRING" else [(None,), (1,), (None,)]
     schema = arrow_schema([("only", kind)])
     wanted = table([(True,) if kind == "BOOLEAN" and value else (value,) for (value,) in rows], schema)
@@ -135,7 +135,7 @@ def test_a_null_that_would_be_the_empty_string_is_refused(spark, tmp_path):
     )
 
 
-def test_csv_is_what_others_read(spark, tmp_path):
+def test_csv_is_read_by_other_readers_as_it_was_written(spark, tmp_path):
     """Python's csv module has no NULL; the readers of Spark and DuckDB take an empty string for NULL."""
     texts = ["", "C:\\data,old\\", 'q"\\', '"', ' "blank" ', "a\nb", "\\n", "x\ty", " x ", "NULL"]
     schema = arrow_schema([("n", "INT"), ("text", "STRING")])
@@ -166,7 +166,7 @@ def check_messages(spark, rows):
         assert exactly(pa.Table.from_batches([records])) == exactly(wanted, zero)
 
 
-def test_kafka_messages(spark):
+def test_kafka_messages_are_read_back_as_they_were_written(spark):
     check_messages(spark)
 
 

@@ -39,7 +39,7 @@ def test_with_the_secret_an_executor_is_answered(ends):
     ("executor", "refusal"),
     [("wrong", "Authentication failed"), ("none", "Unknown challenge"), ("weaker", "Unknown challenge")],
 )
-def test_without_it_or_without_encryption_it_is_refused(ends, executor, refusal):
+def test_an_executor_without_the_secret_or_encryption_is_refused(ends, executor, refusal):
     assert refusal in ends[executor]
     assert ANSWER not in ends[executor]
 

@@ -89,7 +89,7 @@ def named(kind: str, specs: dict[str, Document]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "spec"), named("outside", OUTSIDE))
-def test_a_query_does_not_get(mallory: Tenant, name: str, spec: Document) -> None:
+def test_a_query_that_reaches_outside_its_pods_is_refused(mallory: Tenant, name: str, spec: Document) -> None:
     mallory.apply(query(name, **spec))
     mallory.wait_for_refusal(name)
     assert mallory.attempt("get", "pod", f"{name}-driver-0").returncode != 0

@@ -120,7 +120,7 @@ def test_sound_sql_has_no_problems(sql):
         ),
     ],
 )
-def test_names_that_are_not_there(sql, expected):
+def test_unknown_names_are_a_problem_with_their_position(sql, expected):
     assert [str(p) for p in check_sql(sql, TABLES, emit=Emit.ON_UPDATE)] == [expected]
 
 

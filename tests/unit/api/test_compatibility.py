@@ -308,7 +308,7 @@ def test_names_versions_columns_and_subresources_stay(change, problem):
     assert crd_incompatibilities(crd.crd(), changed(change)) == [problem]
 
 
-def test_more_of_them_are_allowed():
+def test_more_names_versions_and_columns_are_allowed():
     def more(document: Document) -> None:
         document["spec"]["names"]["shortNames"].append("query")
         document["spec"]["versions"].append(copy.deepcopy(version(document)) | {"name": "v1beta1"})

@@ -78,7 +78,7 @@ def test_the_example_is_valid(validator):
         ("checkpoint", {"uri": "out"}),
     ],
 )
-def test_what_the_schema_refuses(validator, section, value):
+def test_the_schema_refuses_values_that_cannot_be(validator, section, value):
     document = example()
     document["spec"][section] = value
     assert not validator.is_valid(document)
@@ -162,7 +162,7 @@ def test_lists_and_maps_of_objects_in_the_spec_are_bounded():
             assert "maxProperties" in node, path
 
 
-def test_names_columns_and_subresources():
+def test_the_crd_has_its_names_columns_and_subresources():
     document = yaml.safe_load(crd.crd_yaml())
     names, [version] = document["spec"]["names"], document["spec"]["versions"]
     assert document["metadata"]["name"] == "streamqueries.millrace.io"

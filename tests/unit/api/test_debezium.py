@@ -34,7 +34,7 @@ def test_a_source_is_valid(tmp_path):
         ("schema: cell STRING", "schema: _CHANGED_AT STRING, cell STRING", 'column "_changed_at" is defined twice'),
     ],
 )
-def test_what_is_no_column_of_the_rows(tmp_path, old, new, message, source):
+def test_a_key_or_time_that_is_no_column_of_the_rows_is_refused(tmp_path, old, new, message, source):
     found = said(tmp_path, old, new, source)
     assert len(found) == 1
     assert message in found[0]

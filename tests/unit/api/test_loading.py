@@ -12,7 +12,7 @@ from .documents import MINIMAL, changed, problems
 VALID = Path(__file__).parent / "data" / "valid.yaml"
 
 
-def test_a_valid_file():
+def test_a_valid_file_has_no_problems_and_is_loaded():
     assert validate_file(VALID) == []
     [query] = load_queries(VALID)
     assert query.name == "trips-by-cell"
@@ -171,7 +171,7 @@ def test_a_wrong_field_is_one_sentence_with_its_line(tmp_path, line, replacement
     assert problems(tmp_path, changed(MINIMAL, line, replacement)) == [expected]
 
 
-def test_every_problem_of_every_document_at_once(tmp_path):
+def test_every_problem_of_every_document_is_reported_at_once(tmp_path):
     first = changed(MINIMAL, 12, "  executors: {min: 4, cores: x}\n  emit: OnClose")
     second = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
     assert problems(tmp_path, f"{first}---\n{second}") == [
@@ -223,7 +223,7 @@ def test_load_queries_raises_all_problems(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_as_yaml(tmp_path, text, expected):
+def test_mistakes_in_yaml_are_reported_with_their_line(tmp_path, text, expected):
     assert problems(tmp_path, text) == expected
 
 
@@ -234,7 +234,7 @@ BOUNDLESS = (
 
 
 @pytest.mark.parametrize("text", ["spec: &a {sources: *a}\n", "[" * 100 + "]" * 100 + "\n", "{" * 3000])
-def test_boundless_documents(tmp_path, text):
+def test_documents_without_bounds_are_refused(tmp_path, text):
     [problem] = problems(tmp_path, text)
     assert problem.endswith(BOUNDLESS)
 
@@ -245,7 +245,7 @@ def test_an_alias_bomb_does_not_go_off(tmp_path):
     assert problem.endswith(BOUNDLESS)
 
 
-def test_a_control_character(tmp_path):
+def test_a_control_character_is_reported_with_its_line(tmp_path):
     [problem] = problems(tmp_path, "a: 1\nb: \x00\n")
     assert problem.startswith("2: is not YAML: unacceptable character #x0000")
 
@@ -255,7 +255,7 @@ def test_merge_keys_are_no_duplicates(tmp_path):
     assert problems(tmp_path, text) == []
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_files_that_cannot_be_read_are_one_sentence(tmp_path):
     missing, binary = tmp_path / "none.yaml", tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe")
     assert [str(p) for p in validate_file(missing)] == [f"{missing}: there is no such file; check the path"]
@@ -278,13 +278,13 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, load):
     )
 
 
-def test_load_plan(tmp_path):
+def test_a_plan_is_loaded_from_a_file(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text("algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\n")
     assert load_plan(path) == Plan(algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=3)
 
 
-def test_a_wrong_plan_file(tmp_path):
+def test_every_problem_of_a_plan_file_is_reported(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text("algorithm: auto\nreplicas: 2\nparallelism: 3\n---\nalgorithm: hash\n")
     with pytest.raises(MillraceError) as caught:
@@ -296,7 +296,7 @@ def test_a_wrong_plan_file(tmp_path):
     ]
 
 
-def test_the_first_plan_of_a_query():
+def test_the_first_plan_of_a_query_follows_its_spec():
     [query] = load_queries(VALID)
     plan = Plan.initial(query.spec)
     assert plan == Plan(

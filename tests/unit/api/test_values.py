@@ -54,7 +54,7 @@ def test_duration_keeps_its_text_and_knows_its_length(text, microseconds):
         "1s\n",
     ],
 )
-def test_what_is_no_duration(text):
+def test_a_text_that_is_no_duration_is_refused(text):
     with pytest.raises(ValueError) as caught:
         Duration(text)
     assert str(caught.value) == (
@@ -80,7 +80,7 @@ def test_a_number_is_no_duration():
 
 @pytest.mark.parametrize(("text", "size"), [("1k", 1024), ("512m", 512 << 20), ("2g", 2 << 30), ("1t", 1 << 40), ("2Ki", 2048),
                          ("512Mi", 512 << 20), ("2Gi", 2 << 30), ("1Ti", 1 << 40)])  # fmt: skip
-def test_byte_size(text, size):
+def test_a_size_is_read_in_powers_of_1024(text, size):
     assert ByteSize(text).bytes == size
 
 
@@ -89,7 +89,7 @@ def test_a_size_is_the_same_as_kubernetes_and_as_spark_write_it():
 
 
 @pytest.mark.parametrize("text", ["2", "0g", "2G", "2gi", "2GI", "2gb", "1.5g", "2 g"])
-def test_what_is_no_byte_size(text):
+def test_a_text_that_is_no_size_is_refused(text):
     with pytest.raises(ValueError) as caught:
         ByteSize(text)
     assert str(caught.value) == (

@@ -26,7 +26,7 @@ def test_the_base_is_the_chart():
     assert (BASE / "operator.yaml").read_text(encoding="utf-8") == rendered("default", *chart)
 
 
-def test_it_has_the_crd_and_its_namespace_and_nothing_of_helm():
+def test_the_base_has_the_crd_and_its_namespace_and_nothing_of_helm():
     text = built(BASE)
     kinds = [each["kind"] for each in documents(text)]
     assert {"CustomResourceDefinition", "Namespace", "Deployment"} <= set(kinds)

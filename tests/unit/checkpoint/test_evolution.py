@@ -114,7 +114,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
         (KAFKA, ("kafka", "maxRecordsPerBatch"), 10),
     ],
 )
-def test_what_of_a_source_may_change(log, source, path, value):
+def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path, value):
     assert check_changes(a_query(source), a_query(changed(source, *path, value=value)), log) == ()
 
 
@@ -136,7 +136,7 @@ def test_what_of_a_source_may_change(log, source, path, value):
         (KAFKA, ("format",), "csv", "format", CheckpointChange.RECORDS),
     ],
 )
-def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
+def test_fields_of_a_source_that_decide_its_records_have_to_stay(log, source, path, value, field, change):
     with pytest.raises(MillraceError) as raised:
         check_changes(a_query(source), a_query(changed(source, *path, value=value)), log)
     (problem,) = raised.value.problems
@@ -171,7 +171,7 @@ def test_a_static_table_may_change(log, path, value):
         (("table",), None, CheckpointChange.STATE),
     ],
 )
-def test_what_of_a_static_table_has_to_stay(log, path, value, change):
+def test_the_schema_and_keys_of_a_static_table_have_to_stay(log, path, value, change):
     with pytest.raises(MillraceError, match=change.value):
         check_changes(with_fares(STATIC), with_fares(changed(STATIC, *path, value=value)), log)
 

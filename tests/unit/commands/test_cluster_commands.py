@@ -42,12 +42,12 @@ def kubeconfig(server: str, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_without_a_kubeconfig(millrace, command):
+def test_a_missing_kubeconfig_is_one_sentence(millrace, command):
     millrace(*command).assert_failed("there is no kubeconfig kubeconfig", "--kubeconfig FILE, or set KUBECONFIG")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_server_that_is_away(millrace, command):
+def test_a_server_that_is_away_is_one_sentence(millrace, command):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -85,7 +85,7 @@ def test_bad_options_of_the_operator_are_named(millrace):
     ).assert_failed("--prometheus-user: a user name and a password file belong together")
 
 
-def test_an_unknown_context(millrace):
+def test_an_unknown_context_is_refused_with_the_nearest_name(millrace):
     kubeconfig("http://127.0.0.1:1")
     millrace("status", "--context", "lap").assert_failed('has no context "lap"', 'did you mean "lab"?')
 
@@ -109,12 +109,12 @@ def test_a_broken_kubeconfig_is_named_and_not_quoted(millrace, changes):
     assert SECRET not in result.err
 
 
-def test_a_context_of_a_kubeconfig_without_contexts(millrace):
+def test_a_context_of_a_kubeconfig_without_contexts_is_refused(millrace):
     kubeconfig("http://127.0.0.1:1", contexts=[])
     millrace("status", "--context", "lab").assert_failed('has no context "lab"; add it with kubectl config set-context')
 
 
-def test_no_current_context(millrace):
+def test_a_kubeconfig_without_a_current_context_is_refused(millrace):
     kubeconfig("http://127.0.0.1:1", **{"current-context": ""})
     millrace("status").assert_failed("has no current context", "write --context lab")
 

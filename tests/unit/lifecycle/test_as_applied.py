@@ -158,14 +158,14 @@ def is_kept_as_applied(found: Document, desired: Document = DESIRED) -> bool:
 
 
 @pytest.mark.parametrize("change", BY_ADMISSION)
-def test_what_admission_makes_is_accepted(change: str) -> None:
+def test_changes_by_admission_are_kept_as_applied(change: str) -> None:
     found = stored()
     BY_ADMISSION[change](found)
     assert is_kept_as_applied(found)
 
 
 @pytest.mark.parametrize("change", BY_OTHERS)
-def test_what_others_make_is_not(change: str) -> None:
+def test_changes_by_others_are_not_kept_as_applied(change: str) -> None:
     found = stored()
     BY_OTHERS[change](found)
     assert not is_kept_as_applied(found)

@@ -122,7 +122,7 @@ def rescales(run):
     return [(each.time, each.after) for each in run.rescales]
 
 
-def test_it_carries_out_what_the_scaler_decides_and_when(operated):
+def test_the_operator_carries_out_what_the_scaler_decides_and_when(operated):
     run, _ = operated
     assert len(run.rescales) >= 1
     assert rescales(run) == rescales(simulate(SCENARIO, pure(), seed=3))

@@ -123,7 +123,7 @@ def reads_kafka(**source):
         (reads_kafka(topic="t"), {"sink": {"kafka": {}}}, None),
     ],
 )  # fmt: skip
-def test_what_a_source_reads_of_a_sink(reader, writer, place):
+def test_a_source_is_linked_to_the_sink_whose_results_it_reads(reader, writer, place):
     chains = chains_of(a_query("reader", **{"sink": {"console": {}}} | reader), a_query("writer", **writer))
     assert [link[2] for link in links(chains, "reader")] == ([] if place is None else [place])
 
@@ -275,7 +275,7 @@ def test_a_status_is_bounded():
     assert len(chain_status(found).upstream[0].reads) == 256
 
 
-def test_all_are_ready_since_the_last_one_is():
+def test_the_queries_before_are_ready_since_the_last_one_became_ready():
     found = Upstream(states={"a": UpstreamState(Phase.RUNNING, NOW), "b": UpstreamState(Phase.RUNNING, BEFORE)})
     assert found.ready_since == NOW
     assert Upstream(states={"a": UpstreamState(Phase.RUNNING, NOW), "b": UpstreamState()}).ready_since is None

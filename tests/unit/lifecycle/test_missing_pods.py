@@ -75,7 +75,7 @@ def test_a_driver_refused_for_another_reason_has_a_reason_of_its_own(without_dri
     assert "violates PodSecurity" in without_driver.condition("Ready").message
 
 
-def test_it_is_asked_again_at_growing_pauses_and_nothing_else_happens(without_driver):
+def test_a_missing_pod_is_asked_about_at_growing_pauses(without_driver):
     without_driver.pass_time(seconds=5)
     writes = without_driver.writes
     without_driver.pass_time(minutes=9)
@@ -86,7 +86,7 @@ def test_it_is_asked_again_at_growing_pauses_and_nothing_else_happens(without_dr
     assert without_driver.writes == writes
 
 
-def test_it_is_over_when_the_pod_comes(without_driver):
+def test_a_missing_pod_is_no_longer_reported_when_it_comes(without_driver):
     without_driver.pass_time(seconds=5)
     without_driver.refused_pods.clear()
     without_driver.settle()
@@ -96,7 +96,7 @@ def test_it_is_over_when_the_pod_comes(without_driver):
     assert without_driver.condition("Ready").reason == "Running"
 
 
-def test_it_is_over_when_the_api_server_would_take_the_pod(cluster, monkeypatch):
+def test_a_missing_pod_is_no_longer_reported_when_the_api_server_would_take_it(cluster, monkeypatch):
     """The controller may wait for minutes before it tries again."""
     cluster.refused_pods["driver"] = QUOTA
     cluster.put(MINIMAL)

@@ -237,7 +237,7 @@ def test_a_replica_that_fails_again_and_again_is_a_fault_with_its_own_error(dedi
         ({"message": "last lines of the log"}, "ReplicaFailed", "last with: last lines of the log"),
     ],
 )
-def test_classes_of_failures_of_replicas(dedicated, ended, reason, said):
+def test_a_failing_replica_has_its_class_and_message(dedicated, ended, reason, said):
     dedicated.pod_fails(**ended, restarts=5, key=("Pod", f"{NAME}-0"))
     assert dedicated.condition("Degraded").reason == reason
     assert dedicated.condition("Degraded").message.endswith(said)

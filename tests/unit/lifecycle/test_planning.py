@@ -64,7 +64,7 @@ def test_a_wish_of_the_user_comes_before_a_decision_and_leaves_the_rest_of_the_p
     assert (plan(deployed).shape, plan(deployed).epoch) == ("3/12/2", 3)
 
 
-def test_other_wishes_of_the_spec(deployed):
+def test_another_algorithm_in_the_spec_is_a_new_plan(deployed):
     deployed.put(changed(MINIMAL, 12, "  partitioner: {algorithm: pkg, parameters: {choices: 3}}"))
     deployed.settle()
     assert (plan(deployed).algorithm, plan(deployed).epoch) == ("pkg", 2)

@@ -51,7 +51,7 @@ def limit_range(*items, name="sizes"):
         ({"pods": "2"}, {"pods": "5"}, 0),
     ],
 )
-def test_what_is_left_of_a_quota(hard, used, pods):
+def test_as_many_pods_fit_as_a_quota_leaves(hard, used, pods):
     assert room_for(pod(EXECUTOR), [quota(hard, used)]).pods == pods
 
 

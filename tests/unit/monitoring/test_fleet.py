@@ -35,7 +35,7 @@ UNWELL = [
         ([*WELL, *UNWELL], "far", (0, 0, 1, 0, 0, 2, 0, 0)),
     ],
 )
-def test_the_numbers(tmp_path, inputs, namespace, expected):
+def test_the_numbers_are_those_of_the_series(tmp_path, inputs, namespace, expected):
     shown = numbers(namespace)
     assert [*shown] == [
         "Running", "Not ready", "Failed", "Too slow", "Behind", "Critical", "Warnings", "Records/s"

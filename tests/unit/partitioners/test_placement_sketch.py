@@ -103,7 +103,7 @@ def test_sketches_of_other_workers_do_not_merge():
         merged_sketches([one, other])
 
 
-def test_an_empty_window():
+def test_an_empty_window_has_an_empty_sketch():
     empty = placement_sketch(np.empty(0, np.int32), np.empty(0, np.uint64), 3)
     assert empty.cost() == placement_cost(np.empty(0, np.int32), np.empty(0, np.uint64), 3)
     assert empty.moved_since(empty).keys == 0

@@ -96,7 +96,7 @@ def test_a_part_of_a_batch_is_encoded_like_a_batch(cut):
     assert [json.loads(message)["text"] for message in json_encoder(schema, "iso")(part)] == texts[cut : cut + 2]
 
 
-def test_how_times_are_written():
+def test_times_are_written_in_the_unit_that_is_asked_for():
     schema = arrow_schema([("at", "TIMESTAMP")])
     at = datetime(2024, 5, 1, 12, 30, 15, 250_000, UTC)
     written = {unit: json_encoder(schema, unit)(batch([(at,)], schema)) for unit in UNITS}

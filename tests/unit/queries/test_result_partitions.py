@@ -71,7 +71,7 @@ def test_of_operators_on_tables_only_groups_leave_in_the_partitions_of_their_sta
 @pytest.mark.parametrize(
     ("keys", "window", "partitions"), [((), None, 1), (("k0",), None, 8), ((), SimpleNamespace(), 8)]
 )
-def test_what_is_routed_leaves_in_them_and_one_group_over_everything_in_one(keys, window, partitions):
+def test_routed_results_leave_in_the_partitions_of_the_state(keys, window, partitions):
     query = Routed("trips", window, None, None, SimpleNamespace(keys=keys, window=window))
     assert query.result_partitions(8) == partitions
 

@@ -97,7 +97,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
-def test_any_other_path_is_not(path: str) -> None:
+def test_a_path_outside_of_mounted_claims_is_refused(path: str) -> None:
     assert refused(reading(path, ("/data", CLAIM))) == ["spec.sources.trips.files.path"]
 
 

@@ -24,7 +24,7 @@ def test_what_a_rule_does_not_allow_is_refused(rule, allowed, asked, expected):
     assert said(Permissions(), query(**asked)) == [], "without a policy, all that is valid is allowed"
 
 
-def test_every_field_of_a_rule_has_such_a_case():
+def test_every_field_of_a_rule_has_a_case_that_it_refuses():
     """If this fails for a new field: add what it allows and what it refuses to ``REFUSED``."""
     paths = {field.path.removeprefix("policy.policy[].") for field in fields(TenancyPolicy, "policy")}
     elsewhere = {"policy.policy", "namespaces", "exceptNamespaces"}  # in test_policy.py

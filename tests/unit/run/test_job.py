@@ -78,7 +78,7 @@ ALL = ["sources", "spark", "planned", "sink", "prepared"]
 END = ["sink closed", "spark stopped"]
 
 
-def test_a_start(start):
+def test_a_start_takes_all_steps_in_order(start):
     start()
     assert start.steps == [*ALL, "running", *END]
 
@@ -90,7 +90,7 @@ def test_a_start(start):
         ("prepared", [*ALL, *END]),
     ],
 )
-def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, tmp_path, step, taken):
+def test_a_run_that_is_stopped_while_it_starts_skips_the_rest(start, tmp_path, step, taken):
     def stop():
         assert start.run.is_starting
         start.run.stop()
@@ -100,7 +100,7 @@ def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, t
     assert not (tmp_path / "checkpoint" / "lease.json").exists()
 
 
-def test_who_wants_it_to_end_at_once(start, monkeypatch, tmp_path):
+def test_a_run_that_is_stopped_at_once_does_not_start_spark(start, monkeypatch, tmp_path):
     opened = Checkpoint.open
 
     def stop(checkpoint, query, partitions):

@@ -138,7 +138,7 @@ def test_the_sources_are_drained_before_the_query_is_stopped(run, log):
     assert log[:3] == ["go on", "drain", "stopped"]
 
 
-def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
+def test_a_query_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
     instructed, start = [], run._start
 
     def refuse(*_, **__):

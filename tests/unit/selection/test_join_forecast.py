@@ -81,7 +81,7 @@ def test_joins_of_a_chain_add_up():
     assert two["shuffle"].time.stages == pytest.approx(2 * one["shuffle"].time.stages)
 
 
-def test_it_switches_when_a_key_becomes_hot_and_back():
+def test_a_join_is_split_when_a_key_becomes_hot_and_back():
     chosen = selector()
     even = loads(rows=20_000, pairs=20_000)
     assert not switches(chosen, even, 10, lambda _: 1.0)

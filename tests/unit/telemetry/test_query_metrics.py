@@ -48,7 +48,7 @@ def shape(executors, workers=8, replicas=2, placement="Inline"):
     )
 
 
-def test_a_query():
+def test_a_query_has_its_series_with_their_labels():
     metrics = OperatorMetrics()
     show(metrics, queries=lambda: [ROW])
     assert series(metrics) == {
@@ -143,7 +143,7 @@ def cluster():
     return Cluster()
 
 
-def test_what_a_query_shows(cluster):
+def test_series_of_a_query_follow_its_status_and_pods(cluster):
     cluster.put(MINIMAL)
     cluster.settle()
     cluster.pod_is_ready()

@@ -76,7 +76,7 @@ def parse(text, types, delimiter=",", timestamp_format="iso"):
         ("9999-12-31T23:59:59.9999999Z", "TIMESTAMP", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
     ],
 )
-def test_one_value(text, spark_type, value):
+def test_a_field_is_read_as_its_column_type(text, spark_type, value):
     assert parse(f"{text}\n", [spark_type]) == ([(value,)], [])
 
 
@@ -96,12 +96,12 @@ def test_one_value(text, spark_type, value):
         (',""', (None, "")),  # NULL and NULL to Spark and DuckDB, which write them like this
     ],
 )
-def test_quoting(line, values):
+def test_quotes_are_read_as_spark_reads_them(line, values):
     assert parse(f"{line}\n", ["STRING", "STRING"]) == ([values], [])
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|", "\t", " ", "^", "]", "-"])
-def test_delimiters(delimiter):
+def test_a_delimiter_may_be_any_single_character(delimiter):
     text = delimiter.join(['"x"', 'y"', f'"{delimiter}"\n'])
     assert parse(text, ["STRING"] * 3, delimiter) == ([("x", 'y"', delimiter)], [])
     text = delimiter.join(['"x"\\', "y\n"])
@@ -125,7 +125,7 @@ def test_an_empty_field_is_null_in_every_type(spark_type):
         ("+290000-12-31", 290_000, "2000-12-31"),
     ],
 )
-def test_times_beyond_the_years_of_python(text, year, day):
+def test_times_beyond_the_years_of_python_are_read(text, year, day):
     cycles = (year - 1999) // 400  # of 146,097 days each
     micros = int(np.datetime64(day, "us").astype(int)) + cycles * 146_097 * 86_400_000_000
     schema = arrow_schema([("a", "TIMESTAMP"), ("b", "DATE")])
@@ -134,7 +134,7 @@ def test_times_beyond_the_years_of_python(text, year, day):
     assert batch.column("a").cast(pa.int64()).to_pylist() == [micros]
 
 
-def test_timestamps_with_and_without_zones_in_one_block():
+def test_timestamps_with_and_without_zones_may_be_in_one_block():
     text = "2020-01-02\n2020-01-02 03:00:00.1234567\n\n2020-01-02T03:00:00-02\n2020-01-02 03:00Z\n"
     rows, bad = parse(text, ["TIMESTAMP"])
     assert [row[0].isoformat() for row in rows] == [
@@ -160,7 +160,7 @@ def test_timestamps_with_and_without_zones_in_one_block():
         ("milliseconds", "253402041621553.656", 253402041621_553656),
     ],
 )
-def test_timestamps_as_numbers(timestamp_format, text, micros):
+def test_timestamps_may_be_numbers_in_a_unit(timestamp_format, text, micros):
     ((moment,),), bad = parse(f"{text}\n", ["TIMESTAMP"], timestamp_format=timestamp_format)
     assert (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == micros
     assert not bad
@@ -235,7 +235,7 @@ def test_a_number_in_the_wrong_unit_is_bad():
     assert bad.reason == "column a (TIMESTAMP): outside the years 1 to 9999 when read as seconds"
 
 
-def test_line_ends_and_blank_lines():
+def test_lines_may_end_in_either_way_and_blank_lines_are_skipped():
     text = "a,1\n\n   \n \t\nb,2\r\n\r\nc,3\r\n\nd,4"
     assert parse(text, ["STRING", "INT"]) == ([("a", 1), ("b", 2), ("c", 3), ("d", 4)], [])
     assert parse("", ["STRING"]) == ([], [])
