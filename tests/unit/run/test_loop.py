@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs import jvm
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.execution import CompiledQuery
@@ -101,7 +102,7 @@ def run(tmp_path, monkeypatch, log):
         spark=None,
         name="fares",
         spec=StreamQuery.model_validate(DOCUMENT).spec,
-        query=CompiledQuery(Native("SELECT 1", ""), StructType(), aggregates=True),
+        query=CompiledQuery(Native(parsed_query("SELECT 1"), ""), StructType(), aggregates=True),
         sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
         sink=None,
         checkpoint=Checkpoint(tmp_path),
