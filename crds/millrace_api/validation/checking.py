@@ -365,7 +365,7 @@ class _Check:
 
     def _event_time(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool = False) -> None:
         column = self._column(at, name, columns, exact=exact)
-        if column is not None and not column.type.startswith("TIMESTAMP"):
+        if column is not None and not column.is_time:
             candidates = list(time_paths(columns))
             hint = f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
             self._add(at, f'"{name}" is {column.type}, not TIMESTAMP', hint)
