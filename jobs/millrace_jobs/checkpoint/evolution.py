@@ -11,6 +11,7 @@ from typing import Any
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
@@ -65,7 +66,7 @@ def _hint(query: StreamQuery, log: SparkLog) -> str:
 
 def _longest_window_ms(query: StreamQuery) -> int:
     if query.spec.query.sql is not None:
-        return longest_window(query.spec.query.sql) // 1000
+        return longest_window(parsed_query(query.spec.query.sql)) // 1000
     window = query.spec.query.python.window if query.spec.query.python is not None else None
     return window.size.microseconds // 1000 if window is not None else 0
 

@@ -118,6 +118,7 @@ def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem
 
 def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
+    from millrace_api.sql.parsed_query import parsed_query
     from millrace_api.validation.results import identified_by_run
     from millrace_jobs.queries.tables.needs import holds_back, may_retract, needs_tables
 
@@ -133,7 +134,8 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
     asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
-    if not (asks or needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql)):
+    parsed = parsed_query(sql)
+    if not (asks or needs_tables(spec, parsed) or holds_back(spec) or may_retract(spec, parsed)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.queries.dry_compile import dry_compile
 

@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.sinks import KafkaSinkSpec, SinkSpec, TransactionScope
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import require_partitions
@@ -50,7 +51,7 @@ GROUPS = Grouping(JOIN, (), None, None, (), final=False, lag=None)
     ],
 )
 def test_of_spark_s_own_plan_only_one_aggregation_over_a_source_is_known(sql, partitions):
-    assert Native(sql, "").result_partitions(8) == partitions
+    assert Native(parsed_query(sql), "").result_partitions(8) == partitions
 
 
 @pytest.mark.parametrize(

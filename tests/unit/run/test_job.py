@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from builders import a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.pipeline.projection import Projection
@@ -28,7 +29,7 @@ from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
 from spark_logs import Log, offset
 
-DISTINCT = Native("SELECT DISTINCT cell FROM trips", "it has DISTINCT")
+DISTINCT = Native(parsed_query("SELECT DISTINCT cell FROM trips"), "it has DISTINCT")
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
 
 
@@ -226,7 +227,9 @@ def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, cap
 
 
 def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_its_state(start, monkeypatch):
-    joined = Native("SELECT count(*) AS n FROM trips JOIN cells ON a = b", "the state was built by Spark's own plan")
+    joined = Native(
+        parsed_query("SELECT count(*) AS n FROM trips JOIN cells ON a = b"), "the state was built by Spark's own plan"
+    )
     monkeypatch.setattr(preparing, "continue_from", lambda *_: (CompiledQuery(joined, StructType(), True), None))
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):

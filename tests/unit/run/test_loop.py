@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
@@ -98,7 +99,7 @@ def run(tmp_path, monkeypatch, log):
     monkeypatch.setattr(jvm, "is_running", lambda: True)
     monkeypatch.setattr(run_module.Listener, "register", lambda *_: lambda: log.append("deaf"))
     monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
-    compiled = CompiledQuery(Native("SELECT 1", ""), StructType(), aggregates=True)
+    compiled = CompiledQuery(Native(parsed_query("SELECT 1"), ""), StructType(), aggregates=True)
     made = QueryRun(
         RunQuery("fares", StreamQuery.model_validate(DOCUMENT).spec, compiled, sink=None),
         RunInputs({"trips": SimpleNamespace(exhausted=lambda _: True)}),

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats import file_formats
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.replay import connector as replay_module
 from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import Collected, all_rows, no_file_above, rows_of
 
-SCHEMA = arrow_schema([("at", "TIMESTAMP"), ("n", "INT")])
+SCHEMA = a_schema([("at", "TIMESTAMP"), ("n", "INT")])
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 
 

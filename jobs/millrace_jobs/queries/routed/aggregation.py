@@ -11,8 +11,9 @@ from sqlglot import exp
 
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import parse_query, to_sql
+from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.groups import group_expressions, is_window, select_aliases
+from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
@@ -80,19 +81,18 @@ class Aggregation:
         return expression_problem(found) if isinstance(found, str) else None
 
 
-def aggregation_of(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
+def aggregation_of(query: ParsedQuery, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
     """Translate the SQL of a query to an aggregation.
 
     Args:
-        sql: one SELECT that Spark has already accepted.
+        query: one SELECT that Spark has already accepted.
         schemas: schema of each source, by name.
         type_of: Spark's type of an expression over the one source of the query.
 
     Raises:
         NotRoutableError: the query is something else.
-        MillraceError: the SQL does not parse.
     """
-    select = _plain_select(parse_query(sql))
+    select = _plain_select(query.copy())
     source = _one_source(select, schemas)
     columns = {field.name.lower() for field in schemas[source]}
     select.set("expressions", list(without_lateral_aliases(select.expressions, columns)))

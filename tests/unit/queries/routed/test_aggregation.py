@@ -2,8 +2,9 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.routed.aggregation import aggregation_of
-from millrace_jobs.queries.sql_aggregates import NotRoutableError, has_groups, longest_window
+from millrace_jobs.queries.sql_aggregates import NotRoutableError, longest_window
 from millrace_jobs.windows import Window
 
 MINUTE = 60_000_000
@@ -20,7 +21,7 @@ def type_of(sql):
 
 
 def routed(sql, **more):
-    return aggregation_of(sql, {"t": SCHEMA, **more}, type_of)
+    return aggregation_of(parsed_query(sql), {"t": SCHEMA, **more}, type_of)
 
 
 def refusal(sql, **more):
@@ -325,7 +326,7 @@ def test_of_several_sources_none_is_routed():
     ],
 )
 def test_a_query_has_groups_with_an_aggregate_or_distinct_rows(sql, expected):
-    assert has_groups(sql) is expected
+    assert parsed_query(sql).aggregates is expected
 
 
 @pytest.mark.parametrize(
@@ -343,4 +344,4 @@ def test_a_query_has_groups_with_an_aggregate_or_distinct_rows(sql, expected):
     ],
 )  # fmt: skip
 def test_the_longest_window_of_all_subqueries_counts(sql, minutes):
-    assert longest_window(sql) == minutes * MINUTE
+    assert longest_window(parsed_query(sql)) == minutes * MINUTE

@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.tables.relations import Grouping, Join
 from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError
 from millrace_jobs.queries.tables.translation import translate
@@ -24,7 +25,9 @@ def translated(sql, *, final_joins=False, final_groups=False):
         """Spark's types of columns; every other expression is a number."""
         return [columns.get(text, LongType()) for text in expressions]
 
-    return translate(sql, SOURCES, types_of, partitions=4, final_joins=final_joins, final_groups=final_groups)
+    return translate(
+        parsed_query(sql), SOURCES, types_of, partitions=4, final_joins=final_joins, final_groups=final_groups
+    )
 
 
 def relations(relation, kind):

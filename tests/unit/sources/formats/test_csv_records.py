@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.csv_parser import CsvParser, CsvQuotes, header_columns
 from millrace_jobs.sources.formats.decoding import decode
 
@@ -20,7 +20,7 @@ def decoded(parser, schema, data, reject):
 
 def parse(text, types, delimiter=",", timestamp_format="iso"):
     """(rows, bad records) of CSV text with columns a, b, ..."""
-    schema = arrow_schema([(chr(ord("a") + i), name) for i, name in enumerate(types)])
+    schema = a_schema([(chr(ord("a") + i), name) for i, name in enumerate(types)])
     bad = []
     data = text if isinstance(text, bytes) else text.encode()
     batch = decoded(CsvParser(schema, schema.names, delimiter, timestamp_format), schema, data, bad.append)
@@ -128,7 +128,7 @@ def test_an_empty_field_is_null_in_every_type(spark_type):
 def test_times_beyond_the_years_of_python_are_read(text, year, day):
     cycles = (year - 1999) // 400  # of 146,097 days each
     micros = int(np.datetime64(day, "us").astype(int)) + cycles * 146_097 * 86_400_000_000
-    schema = arrow_schema([("a", "TIMESTAMP"), ("b", "DATE")])
+    schema = a_schema([("a", "TIMESTAMP"), ("b", "DATE")])
     line = f"{text},{text[: text.index('-', 4) + 6].rstrip('T ')}\n" if "T" not in text else f"{text},\n"
     batch = decoded(CsvParser(schema, schema.names, ",", "iso"), schema, line.encode(), pytest.fail)
     assert batch.column("a").cast(pa.int64()).to_pylist() == [micros]
@@ -248,28 +248,28 @@ def test_a_byte_order_mark_inside_the_text_belongs_to_the_value_however_the_bloc
 
 
 def test_a_header_gives_the_order_and_may_have_more():
-    schema = arrow_schema([("b", "INT"), ("a", "STRING")])
+    schema = a_schema([("b", "INT"), ("a", "STRING")])
     columns = header_columns(b'a,"x,y",b,x\r\n', schema, ",", "f.csv")
     batch = decoded(CsvParser(schema, columns, ",", "iso"), schema, b"one,?,1,?\n", pytest.fail)
     assert batch.to_pylist() == [{"b": 1, "a": "one"}]
 
 
 def test_ignored_columns_may_share_a_name():
-    schema = arrow_schema([("a", "INT")])
+    schema = a_schema([("a", "INT")])
     columns = header_columns(b"x,a,x,\n", schema, ",", "f.csv")
     batch = decoded(CsvParser(schema, columns, ",", "iso"), schema, b"?,1,?,?\n", pytest.fail)
     assert batch.to_pylist() == [{"a": 1}]
 
 
 def test_a_bad_value_is_of_the_column_that_the_header_says():
-    schema = arrow_schema([("b", "INT"), ("a", "STRING")])
+    schema = a_schema([("b", "INT"), ("a", "STRING")])
     bad = []
     decoded(CsvParser(schema, ["x", "a", "y", "b"], ",", "iso"), schema, b"?,one,?,NA\n", bad.append)
     assert [record.reason for record in bad] == ["column b (INT): invalid value 'NA': leave the field empty for NULL"]
 
 
 def test_a_header_without_a_column_names_file_and_columns():
-    schema = arrow_schema([("a", "INT"), ("b", "INT"), ("c", "INT")])
+    schema = a_schema([("a", "INT"), ("b", "INT"), ("c", "INT")])
     with pytest.raises(MillraceError, match=r"^f\.csv:1: the header has no column a, c; it has b, d;"):
         header_columns(b"b,d\n", schema, ",", "f.csv")
     with pytest.raises(MillraceError, match=r"^f\.csv:1: the header has the column b more than once"):

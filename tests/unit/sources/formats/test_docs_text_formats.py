@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema, with_time_formats
+from arrow_schemas import a_schema
+from millrace_jobs.sources.formats.column_types import declared_schema, with_time_formats
 from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
@@ -65,14 +66,14 @@ def value_of(kind, text):
 
 @pytest.mark.parametrize(("record", "value"), rows("columns are `a STRING, b STRING`."))
 def test_records_of_csv_are_read_as_the_page_says(record, value):
-    schema = arrow_schema([("a", "STRING"), ("b", "STRING")])
+    schema = a_schema([("a", "STRING"), ("b", "STRING")])
     expected = None if value.startswith("refused") else json.loads(value)
     check(CsvParser(schema, schema.names, ",", "iso"), schema, record, value, expected)
 
 
 @pytest.mark.parametrize(("record", "value"), rows("and other fields are ignored."))
 def test_records_of_json_are_read_as_the_page_says(record, value):
-    schema = arrow_schema([("a", "INT"), ("b", "STRING")])
+    schema = a_schema([("a", "INT"), ("b", "STRING")])
     expected = None if value.startswith("refused") else json.loads(value)
     check(JsonParser(schema, "iso"), schema, record, value, expected)
 
@@ -90,7 +91,7 @@ def test_nested_records_of_json_are_read_as_the_page_says(record, value):
 
 @pytest.mark.parametrize(("kind", "text", "value"), rows("In a field of CSV, where blanks"))
 def test_texts_of_csv_are_read_as_the_page_says(kind, text, value):
-    schema = arrow_schema([("x", kind), ("end", "INT")])
+    schema = a_schema([("x", kind), ("end", "INT")])
     expected = None if value.startswith("refused") else [value_of(kind, value), 1]
     check(CsvParser(schema, schema.names, ",", "iso"), schema, f"{text},1", value, expected)
     if kind in ("TIMESTAMP", "DATE"):  # the same texts as strings
@@ -99,7 +100,7 @@ def test_texts_of_csv_are_read_as_the_page_says(kind, text, value):
 
 @pytest.mark.parametrize(("kind", "text", "value"), rows("are the same texts as strings. The others:"))
 def test_values_of_json_are_read_as_the_page_says(kind, text, value):
-    schema = arrow_schema([("x", kind)])
+    schema = a_schema([("x", kind)])
     expected = None if value.startswith("refused") else [value_of(kind, value)]
     check(JsonParser(schema, "iso"), schema, f'{{"x": {text}}}', value, expected)
 

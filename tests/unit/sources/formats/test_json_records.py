@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.formats.column_types import arrow_schema
+from arrow_schemas import a_schema
 from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
@@ -16,7 +16,7 @@ from millrace_jobs.sources.formats.json_parser import JsonParser
 
 def parse(text, columns, timestamp_format="iso"):
     """(rows, bad records) of JSON lines; ``columns`` is name to Spark type."""
-    schema = arrow_schema(list(columns.items()))
+    schema = a_schema(list(columns.items()))
     bad = []
     data = text if isinstance(text, bytes) else text.encode()
     parser = JsonParser(schema, timestamp_format)
@@ -172,7 +172,7 @@ def test_decimals_are_rounded_half_up_or_refused(numbers, kind):
     """In JSON and CSV alike, against Python's decimals; JSON takes no more than 38 digits."""
     precision, scale = kind
     context = Context(prec=1000, rounding=ROUND_HALF_UP)
-    schema = arrow_schema([("a", f"DECIMAL({precision},{scale})"), ("b", "INT")])
+    schema = a_schema([("a", f"DECIMAL({precision},{scale})"), ("b", "INT")])
     for number in numbers:
         exact = Decimal(number)
         rounded = exact.quantize(Decimal(1).scaleb(-scale), context=context) if abs(exact.adjusted()) < 400 else None

@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.schemas import registry as schema_registry
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_records import AvroDecoder, avro_schema
-from millrace_jobs.sources.formats.column_types import arrow_schema
 
 from .avro_messages import decoded, written
 
@@ -20,7 +20,7 @@ OLD = '{"type": "record", "name": "Trip", "fields": [{"name": "id", "type": "int
 NEW = (
     '{"type": "record", "name": "Trip", "fields": [{"name": "city", "type": "string"}, {"name": "id", "type": "long"}]}'
 )
-COLUMNS = arrow_schema([("id", "BIGINT"), ("city", "STRING")])
+COLUMNS = a_schema([("id", "BIGINT"), ("city", "STRING")])
 
 
 class Registry:
