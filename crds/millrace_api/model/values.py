@@ -196,9 +196,8 @@ def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterVali
     return AfterValidator(check), WithJsonSchema(schema)
 
 
-OBJECT_NAME_LENGTH = 45
-"""Maximum length of a query's name: it leaves room for the suffixes of the objects made from the query, which may have
-63 characters in Kubernetes."""
+OBJECT_NAME_LENGTH = 63
+"""Maximum length of a query's name, which is the value of a label of all objects made from the query."""
 
 ObjectName = Annotated[
     str,

@@ -40,7 +40,7 @@ FIELD_MISTAKES = [
     (
         3,
         "metadata: {name: Trips_By}",
-        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 45 lower-case letters, digits '
+        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 63 lower-case letters, digits '
         "and '-', a letter first and no '-' last",
     ),
     (
