@@ -146,7 +146,11 @@ class ExecutorsSpec(Pod):
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
     # /scale reads and writes this field, so it always has a value
-    initial: Annotated[Count, IN_PLACE] = Field(default=1, description="Executors at the start; kubectl scale sets it.")
+    initial: Annotated[Count, IN_PLACE] = Field(
+        default=1,
+        description="Executors at the start, and of the next plan when it is changed, as by kubectl scale. Scaling goes on "
+        "from there.",
+    )
     min: Annotated[Count, _BOUND] = Field(default=1, description="Minimum number of executors.")
     max: Annotated[Count, _BOUND] = Field(default=8, description="Maximum number of executors.")
     cores: Annotated[Cores, REPLACED] = Field(
