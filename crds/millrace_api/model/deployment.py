@@ -91,7 +91,7 @@ class PartitionerPod(Pod):
 
     cores: Cores = Field(
         default=Cores(1),
-        description="CPU cores that the pod requests, such as 2 or 500m. Scaling rounds them up, as those of executors.",
+        description="CPU cores that the pod requests, such as 2 or 500m. Scaling rounds them up, as for executors.",
     )
     memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
 
@@ -148,8 +148,8 @@ class ExecutorsSpec(Pod):
     # /scale reads and writes this field, so it always has a value
     initial: Annotated[Count, IN_PLACE] = Field(
         default=1,
-        description="Executors at the start, and of the next plan when it is changed, as by kubectl scale. Scaling goes on "
-        "from there.",
+        description="Executors at the start, and of the next plan when it is changed, as by kubectl scale. Scaling "
+        "goes on from there.",
     )
     min: Annotated[Count, _BOUND] = Field(default=1, description="Minimum number of executors.")
     max: Annotated[Count, _BOUND] = Field(default=8, description="Maximum number of executors.")
