@@ -11,7 +11,7 @@ MODULE_delays := bench.cluster.delays
 MODULE_papers := millrace_research.papers
 MODULE_scaling := bench.scaling.report
 MODULE_upgrade := bench.cluster.upgrade
-LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
+LAB_PROGRAM = $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -55,7 +55,7 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 	@tail -qn+2 out/delays-by-destination/*.csv | sort -t, -k5,5nr | head -n5
 
 lab: setup  ## Get and build the services that the tests need
-	PYTHONPATH=tests $(BIN)/python -m lab
+	$(BIN)/python -m lab
 
 # Three at a time, since tests with services wait as much as they compute. Tests of Spark take longest, and need nothing of
 # the lab, which is made beside them; the others begin when it is made, also when a part of it is unavailable: what needs
@@ -79,7 +79,7 @@ $(addprefix tests-of-,$(TESTS)):
 	@tools/timed "$@" $(BIN)/pytest $(FOLDERS) --junitxml=out/tests/$(@:tests-of-%=%).xml
 
 lab-for-tests:
-	@tools/timed lab env PYTHONPATH=tests $(BIN)/python -m lab || touch out/tests/lab-failed
+	@tools/timed lab $(BIN)/python -m lab || touch out/tests/lab-failed
 
 test-unit: setup  ## Run the tests that need no service and no Spark, in minutes
 	$(BIN)/pytest tests/unit --numprocesses=$(WORKERS) --dist=worksteal
@@ -140,7 +140,7 @@ package: lab  ## Pack the chart into out/charts, for helm push
 	$(LAB_PROGRAM) helm package charts/millrace --destination out/charts
 
 bench: bench-name $(if $(filter $(NAME),$(BENCHES_IN_THE_LAB)),lab,setup)  ## Run one benchmark: NAME=peers ARGS="--rounds 1"
-	$(if $(filter delays upgrade,$(NAME)),PYTHONPATH=tests )$(BIN)/python -m $(or $(MODULE_$(NAME)),bench.$(NAME)) $(ARGS)
+	$(BIN)/python -m $(or $(MODULE_$(NAME)),bench.$(NAME)) $(ARGS)
 
 bench-name:
 	@[ -n "$(filter $(NAME),$(BENCHES) $(BENCHES_IN_THE_LAB))" ] || { \
@@ -148,7 +148,7 @@ bench-name:
 
 # Installs the chart on a cluster of its own, applies a query, raises and lowers its load, and draws what happens.
 demo: lab  ## Show scaling on a cluster (as root; PLACEMENT=Dedicated)
-	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
+	$(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
 
 # Needs uv. UPGRADE=--upgrade renews every pin.
 constraints:  ## Pin what pyproject.toml asks for (uv; UPGRADE=--upgrade: all)

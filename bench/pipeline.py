@@ -39,7 +39,7 @@ from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.reading import RunContext
-from millrace_jobs.run.steering import BatchSettings
+from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay.connector import ReplaySource
 

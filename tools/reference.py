@@ -25,10 +25,10 @@ from millrace_api.model.connections import CONNECTION_KIND
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuration
-from millrace_operator.lifecycle.chain_status import UpstreamReason
+from millrace_operator.lifecycle.autoscaling.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.chains.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
-from millrace_operator.lifecycle.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard

@@ -22,9 +22,9 @@ from kubernetes.client import (
     V1PersistentVolume,
     V1PersistentVolumeClaim,
 )
-from tests.lab.claims import claim_and_volume
 from urllib3.exceptions import HTTPError
 
+from lab.claims import claim_and_volume
 from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.model.streamquery import DRIVER, QUERY_LABEL, ROLE_LABEL
 

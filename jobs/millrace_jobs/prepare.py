@@ -12,7 +12,7 @@ from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs import jvm
+from millrace_jobs.process import jvm
 
 _RECORDS = 5_000
 

@@ -16,7 +16,7 @@ import kopf
 from millrace_jobs import cli
 from millrace_operator.handlers import canary
 from millrace_operator.lifecycle import reconcile
-from millrace_operator.lifecycle.observe import QueryKey
+from millrace_operator.lifecycle.observed_query import QueryKey
 from millrace_operator.telemetry import watches
 
 

@@ -7,7 +7,7 @@ import pytest
 from lab.claims import claim_and_volume
 from lab.clock import Clock
 from lab.kwok import running_kwok
-from millrace_operator.lifecycle.driver_health import HEALTHY_AFTER
+from millrace_operator.lifecycle.pods.driver_health import HEALTHY_AFTER
 
 from .deployed import apply_queries
 from .observed import wait_until

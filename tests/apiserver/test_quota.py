@@ -12,7 +12,7 @@ import yaml
 
 from lab.control_plane import ControlPlane
 from lab.processes import Process
-from millrace_operator.lifecycle.quota_room import room_for
+from millrace_operator.lifecycle.autoscaling.quota_room import room_for
 from unit.resources.cases import CASES, SMALLEST
 
 from .granted_rights import RULES, Right, grant, rights

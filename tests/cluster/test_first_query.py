@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed, document
 from lab.installation import NAMESPACE, Installation
 from lab.waiting import wait_until

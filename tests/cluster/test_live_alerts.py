@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.alerts import Alert, faster_rules, fired, firing
 from lab.cluster import JOBS_USER
 from lab.deployed import Deployed, document

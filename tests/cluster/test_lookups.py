@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lab.cluster import JOBS_USER, Cluster
+from lab.counting_query import Counting
 from lab.firewall import enforced_policies
 from lab.images import build
 from lab.installation import Installation, make_namespace
@@ -22,8 +23,6 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_operator.commands import pod_lookups
 from millrace_operator.commands.connection import connect
 from millrace_support.lookups import Lookup, TableAnswer, look_up
-
-from .counting import Counting
 
 pytestmark = pytest.mark.cluster
 

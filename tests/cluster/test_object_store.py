@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.counting_query import Counting
 from lab.installation import Installation
 from lab.s3_server import SECRET
 from lab.store_proxy import Disturbance, StoreRequest
 from lab.waiting import wait_until
 
-from .counting import Counting
 from .in_s3 import InS3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]

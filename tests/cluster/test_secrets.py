@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed, document
 from lab.installation import NAMESPACE, Installation, make_namespace
 from lab.kafka import Broker, running_broker

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed, document
 from lab.installation import Installation
 from lab.waiting import wait_until

@@ -7,10 +7,10 @@ from collections import defaultdict
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
+from lab.topics import admin, committed
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 
 from .sink_streams import UPDATES, answer
-from .topics import admin, committed
 
 PROGRAM = "kafka.die_between_partitions"
 REPARTITIONED = 6

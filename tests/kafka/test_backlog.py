@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import yaml
 
+from lab import topics
 from lab.kafka import Broker
 from spark.cli import fields
 
-from . import topics
 from .faults.job import Job
 from .memory import MemoryOf
 

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from change_messages import BEGIN, ChangedTable, envelope
+from lab.topics import PATIENCE, admin, committed, fill
 from spark.cli import Project
 
 from .sources import opened, slices, transaction
-from .topics import PATIENCE, admin, committed, fill
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.in_turn]
 

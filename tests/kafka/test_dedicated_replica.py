@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
+from lab import topics
 from lab.kafka import Broker
 from lab.waiting import wait_until
 from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
@@ -20,7 +21,6 @@ from millrace_jobs.dedicated.raw_reader import RawReader, ReassignedError
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.plan.control import Pin
 
-from . import topics
 from .faults.feed import Feed
 from .replicas import EVERYTHING, Placement, epochs, record
 from .sources import transaction

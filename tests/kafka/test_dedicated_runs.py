@@ -12,11 +12,11 @@ import duckdb
 import pytest
 import yaml
 
+from lab import topics
 from lab.kafka import Broker
 from lab.processes import signal_all
 from spark.answers import assert_same
 
-from . import topics
 from .faults.changelog import read_by, up_to
 from .faults.feed import events_in
 from .faults.job import Job

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import topics
 from lab.kafka import Broker
 
-from . import topics
 from .faults.job import PATIENCE, Job
 from .faults.queries import PYTHON
 from .faults.scene import SINK, Scene, scene

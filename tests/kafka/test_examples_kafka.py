@@ -18,10 +18,9 @@ import pyarrow as pa
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import Message, committed, make, table_of
 from spark.cli import Project
 from spark.example_answers import EXAMPLES, TABLES
-
-from .topics import Message, committed, make, table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

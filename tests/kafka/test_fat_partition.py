@@ -12,13 +12,12 @@ import pytest
 import yaml
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from lab import topics
 from millrace_jobs.pipeline.blocks import OBSERVED
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.query_file import query_of
 from spark.streams import plan, results_in
-
-from . import topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -20,11 +20,11 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, partitions
 from spark.cli import fields
 
 from .faults.job import Job
 from .memory import MemoryOf
-from .topics import PATIENCE, partitions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
 

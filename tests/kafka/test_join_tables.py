@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
+from lab.topics import committed, rows
 from spark.joined import NEAR, duckdb_rows, held_back, joining
-
-from .topics import committed, rows
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import committed, table_of
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
@@ -21,7 +22,6 @@ from spark.streams import Stream
 from spark.tables import parquet
 
 from .sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, made
-from .topics import committed, table_of
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import fill, make
 from lineage_receiver import check_event
 from spark.cli import Project
-
-from .topics import fill, make
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 

@@ -17,10 +17,9 @@ import pytest
 import yaml
 
 from lab.kafka import Broker
+from lab.topics import committed, fill, make, table_of
 from spark.cli import Project
 from spark.example_answers import EXAMPLES, FOLDER, TABLES, file_of, make_tables
-
-from .topics import committed, fill, make, table_of
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 

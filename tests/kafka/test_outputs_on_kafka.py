@@ -4,10 +4,9 @@ from collections import Counter
 
 import pytest
 
+from lab.topics import committed, rows
 from spark.die_between_sinks import die_between_sinks
 from spark.joined import duckdb_rows, joining
-
-from .topics import committed, rows
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lab.topics import open_transactions
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.run.state import replace_state
@@ -14,7 +15,6 @@ from spark.tables import parquet
 from .partition_attempts import MARKS
 from .partition_streams import checkpoint_id, die_in_part, expected, number_of, updates
 from .sink_streams import COLUMNS, SCHEMA, START, UPDATES, crash, given, into, made
-from .topics import open_transactions
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.topics import admin, committed, open_transactions
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
@@ -21,7 +22,6 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import DRIVER, BatchTransactions, OvertakenError, PartitionTransactions
 
 from .partition_streams import number_of
-from .topics import admin, committed, open_transactions
 
 pytestmark = pytest.mark.kafka
 

@@ -18,10 +18,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, admin, committed, partitions
 from millrace_jobs.sources.generated.rows import GeneratedRows, RateSource
 from spark.cli import MILLRACE, Running, fields
-
-from .topics import PATIENCE, admin, committed, partitions
 
 pytestmark = pytest.mark.kafka
 

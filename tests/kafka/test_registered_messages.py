@@ -10,12 +10,11 @@ from collections import Counter
 import fastavro
 import pytest
 
+from lab import topics
+from lab.topics import committed
 from protobuf import FILES, SET, Order, message_class
 from registry import Registry, running_registry
 from spark.cli import Project
-
-from . import topics
-from .topics import committed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.in_turn]
 

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import Message, admin, committed
+from lab.topics import table_of as table_in
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from spark.streams import Stream
 from spark.tables import parquet
 
 from .sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, given, into, made
-from .topics import Message, admin, committed
-from .topics import table_of as table_in
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 

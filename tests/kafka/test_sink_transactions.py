@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from lab.kafka import running_broker
+from lab.topics import Message, admin, committed, fill, make, open_transactions
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, WindowColumn
@@ -17,8 +18,6 @@ from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.table import read_changes
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
-
-from .topics import Message, admin, committed, fill, make, open_transactions
 
 pytestmark = pytest.mark.kafka
 

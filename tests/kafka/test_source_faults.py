@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import pytest
 
+from lab import topics
 from lab.kafka import Broker, running_broker
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka import cluster
 from millrace_jobs.sources.kafka import range_reader
 
-from . import topics
 from .sources import opened, values
 
 pytestmark = pytest.mark.kafka

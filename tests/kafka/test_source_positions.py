@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Producer
 
+from lab import topics
 from millrace_api.errors import MillraceError
 
-from . import topics
 from .late_queries import document
 from .live import LiveQuery
 from .sources import everything, opened, remove, transaction, values

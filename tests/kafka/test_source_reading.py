@@ -10,10 +10,10 @@ import duckdb
 import pytest
 from confluent_kafka import TopicPartition
 
+from lab import topics
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.kafka import range_reader
 
-from . import topics
 from .sources import everything, opened, remove, slices, transaction, values
 
 pytestmark = pytest.mark.kafka

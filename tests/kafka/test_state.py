@@ -9,6 +9,8 @@ from datetime import timedelta
 import pytest
 from pyspark.sql import SparkSession
 
+from lab import topics
+from lab.topics import Message
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.run.state import replace_state
@@ -19,10 +21,8 @@ from spark.late_records import Model
 from spark.questions import Hop, Question
 from spark.streams import Placing
 
-from . import topics
 from .late_queries import document, moment
 from .live import LiveQuery
-from .topics import Message
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=0.3)]
 

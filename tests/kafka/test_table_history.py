@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE
 from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.keys import time_of
@@ -20,8 +21,6 @@ from millrace_jobs.lookups.store import NotReadyError, TableSnapshot, TableStore
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import LastWritten, TargetTopic
 from spark.joined import BEGIN, NEAR, as_tables, give, joining, sources_of
-
-from .topics import PATIENCE
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, committed, open_transactions, table_of
 from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.store import NotReadyError, TableStore
@@ -22,7 +23,6 @@ from spark.streams import Stream
 from .partition_attempts import MARKS
 from .partition_streams import checkpoint_id, die_in_part, expected, updates
 from .sink_streams import COLUMNS, UPDATES, answer, crash, given, into, made
-from .topics import PATIENCE, committed, open_transactions, table_of
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -10,12 +10,12 @@ import duckdb
 import pytest
 from confluent_kafka import Producer
 
+from lab.topics import PATIENCE, committed, fill, rows
 from millrace_api.errors import MillraceError
 from spark.cli import Project
 from spark.joined import TOWNS, held_back, joining
 
 from .sources import opened, slices
-from .topics import PATIENCE, committed, fill, rows
 
 pytestmark = pytest.mark.kafka
 

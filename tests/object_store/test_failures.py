@@ -19,7 +19,7 @@ from millrace_jobs.checkpoint.object_lease import ObjectLease
 from millrace_jobs.run.failures import class_of, explain_failure
 from millrace_jobs.run.query_file import check_file
 from millrace_jobs.stores.objects import ObjectPath
-from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
+from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES
 
 
 @pytest.mark.parametrize("status", [403, 503])

@@ -9,8 +9,8 @@ import pytest
 
 from builders import PIN, a_batch, a_native_batch
 from lab.waiting import wait_until
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.selection.costs import CombineTask
 from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE

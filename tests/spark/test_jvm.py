@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_jobs import jvm as jvm_module
 from millrace_jobs.disk import cache_folder
-from millrace_jobs.jvm import Jvm, spark_home
+from millrace_jobs.process import jvm as jvm_module
+from millrace_jobs.process.jvm import Jvm, spark_home
 
 ANSWERS = """
 import os, struct, sys
@@ -217,7 +217,7 @@ def test_another_jvm_can_be_started_after_an_unused_one_was_ended(spark, monkeyp
 def test_what_a_workers_task_has_loaded_is_frozen_and_its_garbage_is_not():
     program = """
 import gc
-from millrace_jobs import python_daemon
+from millrace_jobs.process import python_daemon
 
 kept = []
 class Cycle: pass
@@ -247,7 +247,7 @@ print(sum(isinstance(each, Cycle) for each in gc.get_objects()))
 
 def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
     program = (
-        "from millrace_jobs import python_daemon as daemon; daemon.load(); "
+        "from millrace_jobs.process import python_daemon as daemon; daemon.load(); "
         "import sys; assert 'pandas' in sys.modules; print(daemon.has_threads())"
     )
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as Spark sets it for workers

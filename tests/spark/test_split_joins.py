@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
-from millrace_jobs.partitioners.units import CHUNK
+from millrace_jobs.partitioners.hot_key_units import CHUNK
 
 from .cli import Project
 from .joined import as_csv

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from .exchanging_executors import WIRES, record_markers, task_marker
+from lab import exchanging_executors
+from lab.exchanging_executors import WIRES, record_markers, task_marker
+
 from .loopback import watched
 
 pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = Path(__file__).with_name("authenticating_driver.py")
-EXCHANGING = Path(__file__).with_name("exchanging_executors.py")
+EXCHANGING = Path(exchanging_executors.__file__)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bench.control_groups import ControlGroup, ProcessTree, process_account
 from bench.growth import report
 from bench.growth.__main__ import cases_of, sizes_of
@@ -20,8 +23,6 @@ from bench.growth.judge import RIGHT, CountedKeys, GrowthMark, GrowthWatch, verd
 from bench.growth.report import GrowthFigure, GrowthRestart
 from bench.growth.stream import keys_of
 from bench.peers.engines import _checkpoint
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 MIB = 1 << 20
 

@@ -349,7 +349,7 @@ abandoned = threading.Event()
 def start_at_once(monkeypatch: pytest.MonkeyPatch, job: StartingRun) -> None:
     """Let ``run`` have this job, whatever its file."""
     query = SimpleNamespace(name="query")
-    monkeypatch.setattr("millrace_jobs.cli._query_for_spark", lambda *_, **__: query)
+    monkeypatch.setattr("millrace_jobs.commands.run.query_for_spark", lambda *_, **__: query)
     monkeypatch.setattr("millrace_jobs.run.job.Job", lambda *_, **__: job)
 
 

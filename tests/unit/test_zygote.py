@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import millrace_jobs
-from millrace_jobs.zygote import Zygote
-from millrace_jobs.zygote_server import ZygoteServer as Server
+from millrace_jobs.process.zygote import Zygote
+from millrace_jobs.process.zygote_server import ZygoteServer as Server
 
-PYTHON = Path(millrace_jobs.__file__).with_name("worker-python")
+PYTHON = Path(millrace_jobs.__file__).with_name("process") / "worker-python"
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -232,7 +232,7 @@ def test_a_zygote_that_goes_before_it_answers_is_done_without(folder, tmp_path):
 
 def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder):
     program = (
-        "import json, time; from millrace_jobs.zygote import Zygote; zygote = Zygote(quiet=True); "
+        "import json, time; from millrace_jobs.process.zygote import Zygote; zygote = Zygote(quiet=True); "
         "print(json.dumps([zygote._process.pid, zygote.settings]), flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:

@@ -18,16 +18,16 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
-from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
-from millrace_jobs.dedicated.processes import ReplicaProcesses
+from millrace_jobs.dedicated.processes import PodReplicas, ReplicaProcesses
 from millrace_jobs.own_code.own_code import current, with_lists
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
+from millrace_jobs.process import jvm
 from millrace_jobs.session import ExecutorState, authenticated, pod_session, silence
 
 
@@ -76,7 +76,7 @@ class DriverPod:
 
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
         """Return the replicas' pods, which the operator scales by the same plan."""
-        return ReplicaProcesses()
+        return PodReplicas()
 
     def copies(self, checkpoint: Checkpoint) -> Path:
         """Return a folder of the pod's own disk, which outlives its containers; volumes are often those of networks."""

@@ -29,6 +29,7 @@ from millrace_api.validation.loading import load_queries
 from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
+from millrace_jobs.process.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_all
 from millrace_jobs.produce.records import (
     Encode,
@@ -40,7 +41,6 @@ from millrace_jobs.produce.records import (
     json_encoder,
     key_encoder,
 )
-from millrace_jobs.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
 _CREATE_SECONDS = 10.0  # timeout of one request to create a topic, in seconds

@@ -73,6 +73,22 @@ class ResultTraits:
     versions: bool = False
 
 
+class AlgorithmChoice(ABC):
+    """The choice of ``auto`` for a query that can run under several algorithms, by where the replicas run."""
+
+    @abstractmethod
+    def candidates(self, placement: Placement) -> tuple[str, ...]:
+        """Return the algorithms to choose among."""
+
+    @abstractmethod
+    def first(self, placement: Placement) -> Algorithm:
+        """Return the algorithm to start with."""
+
+    @abstractmethod
+    def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
+        """Return what learns from batches which of the candidates is the best, from the algorithm ``first`` on."""
+
+
 class Execution(ABC):
     """What runs a query: ``Native``, ``Routed`` or ``TableQuery``."""
 
@@ -158,21 +174,14 @@ class Execution(ABC):
         return True
 
     @property
+    def choice(self) -> AlgorithmChoice | None:
+        """The algorithms that the query can run under; None if it runs under ``native`` alone."""
+        return None
+
+    @property
     def unplaced(self) -> str:
-        """How a query without ``candidates`` runs, after "the query runs"."""
+        """How a query without a ``choice`` runs, after "the query runs"."""
         return "natively"
-
-    def candidates(self, placement: Placement) -> tuple[str, ...]:
-        """Return the algorithms that ``auto`` chooses among; empty if the query runs under ``native`` alone."""
-        return ()
-
-    def first_algorithm(self, placement: Placement) -> Algorithm:
-        """Return the algorithm that ``auto`` starts with."""
-        return Algorithm.NATIVE
-
-    def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
-        """Return what learns from batches which of the candidates is the best; only where there are several."""
-        raise NotImplementedError
 
     @abstractmethod
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:

@@ -23,7 +23,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.connections import resolve
 
 from ..capacity.live_flow import LiveFlow
-from ..lifecycle.scaling_inputs import LEARNED, bounds_of
+from ..lifecycle.autoscaling.scaling_inputs import LEARNED, bounds_of
 from ..metrics_source.endpoint import scraped
 from ..resources.names import plan_config_map, scaling_config_map
 from ..scaling.answers import AnswerReader

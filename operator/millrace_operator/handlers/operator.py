@@ -1,6 +1,6 @@
 """Assembly, start and stop of the operator; and the events of queries, which are stored and queued.
 
-An event goes to ``lifecycle.observations``, and its query to the queue of ``lifecycle.reconcile``.
+An event goes to ``lifecycle.observation_cache``, and its query to the queue of ``lifecycle.reconcile``.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ..kube.queries import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
-from ..lifecycle.autoscaler import AskMetrics, Autoscaler
+from ..lifecycle.autoscaling.autoscaler import AskMetrics, Autoscaler
 from ..lifecycle.canary import is_canary
-from ..lifecycle.chain_updates import ChainUpdates
-from ..lifecycle.object_sizes import NAMESPACE_BYTES
-from ..lifecycle.observe import QueryKey
+from ..lifecycle.chains.chain_updates import ChainUpdates
+from ..lifecycle.objects.object_sizes import NAMESPACE_BYTES
+from ..lifecycle.observed_query import QueryKey
 from ..lifecycle.query_row import query_rows
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
@@ -42,7 +42,7 @@ from ..metrics_source.settings import PrometheusSettings
 from ..resources.names import Owner
 from ..resources.permissions import Permissions
 from ..resources.pod_defaults import PodDefaults
-from ..resources.policy import Policy
+from ..resources.tenancy_policy import TenancyPolicy
 from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
@@ -75,7 +75,7 @@ class OperatorOptions:
     bind: str = ALL_ADDRESSES  # Prometheus and the kubelet ask from elsewhere
     port: int = 8080
     prometheus: PrometheusSettings | None = None
-    policy: Policy = field(default_factory=Policy)
+    policy: TenancyPolicy = field(default_factory=TenancyPolicy)
     namespace_bytes: int = NAMESPACE_BYTES
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace_api.crd import GROUP
 
-from ..lifecycle.object_sizes import (
+from ..lifecycle.objects.object_sizes import (
     LARGEST_OBJECT,
     LARGEST_QUERY,
     MOST_VALUES,

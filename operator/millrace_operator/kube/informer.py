@@ -14,7 +14,7 @@ from urllib3.exceptions import ReadTimeoutError
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_support.backoff import Backoff
 
-from ..lifecycle.object_sizes import OUR_LABELS
+from ..lifecycle.objects.object_sizes import OUR_LABELS
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
 from ..telemetry.watches import WatchHealth

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from kafka.topics import Message, table_of
+from lab.topics import Message, table_of
 from spark.answers import Row, assert_same
 from spark.questions import Hop, Question
 

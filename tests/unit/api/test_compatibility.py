@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tools.crd_compatibility import crd_incompatibilities, main
 
 from millrace_api import crd
+from tools.crd_compatibility import crd_incompatibilities, main
 
 CRDS = Path(__file__).parents[3] / "crds"
 RELEASED = CRDS / "released" / "v1alpha1.yaml"

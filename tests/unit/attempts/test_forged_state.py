@@ -15,9 +15,9 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_api.validation.loading import read_query
 from millrace_operator.kube.informer import Informer
 from millrace_operator.kube.object_api import OWNED
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.observe import ObservedQuery
-from millrace_operator.lifecycle.scaling_inputs import LEARNED, new_scaler, restore, situation_of
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import LEARNED, new_scaler, restore, situation_of
+from millrace_operator.lifecycle.observation_cache import ObservationCache
+from millrace_operator.lifecycle.observed_query import ObservedQuery
 from millrace_operator.lifecycle.step import next_step
 from millrace_operator.resources.manifests import healthy_spec, objects
 from millrace_operator.resources.pod_defaults import PodDefaults
@@ -106,7 +106,7 @@ def test_a_query_with_a_pod_of_endless_grace_can_be_deleted() -> None:
 
 
 def test_an_object_that_is_relabeled_again_and_again_is_kept_once() -> None:
-    observations, kind = Observations(), next(kind for kind in OWNED if kind.name == "ConfigMap")
+    observations, kind = ObservationCache(), next(kind for kind in OWNED if kind.name == "ConfigMap")
 
     def note(type: str, body: dict[str, Any]) -> None:
         (observations.object_gone if type == "DELETED" else observations.object_seen)(body)

@@ -11,7 +11,7 @@ import yaml
 from millrace_api.errors import MillraceError
 from millrace_api.validation.loading import read_query
 from millrace_operator.kube.bounded_json import LEVELS, TOO_DEEP, shallow
-from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.chains.chains import Chains
 from unit.resources.cases import SMALLEST
 
 KAFKA = {"bootstrapServers": "kafka:9092"}

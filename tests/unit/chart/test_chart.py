@@ -11,8 +11,8 @@ import yaml
 
 from millrace_api.validation.loading import read_query
 from millrace_operator.leadership.shard import Shard
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 from unit.resources.cases import SMALLEST, objects_of
 
 from .parsed_options import parsed
@@ -59,7 +59,7 @@ def test_the_operator_reads_the_policy_that_it_mounts(tmp_path):
     path = tmp_path / options["policy"].name
     path.write_text(files[path.name], encoding="utf-8")
     values = yaml.safe_load(VALUES["everything"].read_text(encoding="utf-8"))
-    assert Policy.load(path) == Policy.model_validate({"policy": values["policy"]}, by_name=False)
+    assert TenancyPolicy.load(path) == TenancyPolicy.model_validate({"policy": values["policy"]}, by_name=False)
 
 
 def test_the_schema_of_a_policy_is_that_of_the_operator():

@@ -10,7 +10,7 @@ import pytest
 
 from builders import PIN, a_batch
 from millrace_jobs.cli import main
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.commands.recording import Recording, read_recording
 from millrace_operator.scaling.batch_time.calibration import Calibration

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.simulated_replicas import INTERVAL, SimulatedReplica, SimulatedTopic, a_pin, replicas
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.simulated_replicas import INTERVAL, SimulatedReplica, SimulatedTopic, a_pin, replicas
 from millrace_jobs.dedicated.cooperation import cooperation_for
 from millrace_jobs.dedicated.cooperation.values import STALE, Values, key_of, replica_in
 from millrace_jobs.dedicated.cooperation.warm import Histories

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.simulated_replicas import INTERVAL, SimulatedReplica, a_pin, replicas
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bench.simulated_replicas import INTERVAL, SimulatedReplica, a_pin, replicas
 from millrace_jobs.dedicated.cooperation.dalton import LONGEST, PATIENCE, SHORTEST
 from millrace_jobs.kernels.mixing import seeded_hashes
 from placements import placement_cost

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from millrace_jobs.dedicated.metrics import CONTRACT, IntervalReport, ReplicaMetrics
+from millrace_jobs.dedicated.replica_metrics import CONTRACT, IntervalReport, ReplicaMetrics
 
 
 def test_exports_exactly_the_contract():

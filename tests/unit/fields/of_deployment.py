@@ -29,14 +29,14 @@ from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.steering import Steering
-from millrace_operator.lifecycle.scaling_inputs import (
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import (
     bounds_of,
     settings_of,
     shape_of,
     state_partitions,
     weighs_placements,
 )
-from millrace_operator.lifecycle.scaling_status import MetricsReason, scaling_conditions
+from millrace_operator.lifecycle.autoscaling.scaling_status import MetricsReason, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
 from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
@@ -88,13 +88,12 @@ def chosen(asked: StreamQuery) -> object:
         Aggregation("trips", "", (), None, (), (), ""),
     )
     with Job(asked) as job:
-        job._given = None
-        job._display = SimpleNamespace(message=lambda _: None)
+        setup = SimpleNamespace(given=None, display=SimpleNamespace(message=lambda _: None))
         opened = SimpleNamespace(
             checkpoint=SimpleNamespace(last_pin=lambda: None, state_partitions=4),
             spark=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
         )
-        plans = job._plans(opened, CompiledQuery(routed, None, True))
+        plans = job._plans(setup, opened, CompiledQuery(routed, None, True))
         current = plans.current()
     assert current is not None
     first = current.algorithm.value

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from millrace_operator.lifecycle.autoscaler import Autoscaler
+from millrace_operator.lifecycle.autoscaling.autoscaler import Autoscaler
 from millrace_operator.metrics_source.client import PrometheusError
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.telemetry.metrics import OperatorMetrics

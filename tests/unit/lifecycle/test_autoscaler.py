@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from kubernetes.client import ApiException
 
-from millrace_operator.lifecycle.observe import ObservedQuery
-from millrace_operator.lifecycle.scaling_inputs import situation_of
-from millrace_operator.lifecycle.scaling_status import last_scaling_of
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import situation_of
+from millrace_operator.lifecycle.autoscaling.scaling_status import last_scaling_of
+from millrace_operator.lifecycle.observed_query import ObservedQuery
 from millrace_operator.scaling.decision.changes import Change, ChangeOutcome
 from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason, Situation
 from millrace_operator.scaling.shape import Shape

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.lifecycle.connection_rollouts import ConnectionRollouts
+from millrace_operator.lifecycle.connections.connection_rollouts import ConnectionRollouts
 
 from .cluster import KEY, NOW, copied, stamp
 from .connected import LOGIN, connection, query, runs, shown

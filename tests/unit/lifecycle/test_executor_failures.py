@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_operator.lifecycle.executor_failures import FailedExecutor
+from millrace_operator.lifecycle.pods.executor_failures import FailedExecutor
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, NOW, stamp

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from millrace_api.model.status import FailureClass
-from millrace_operator.lifecycle.driver_health import RESTART_POLICIES, RestartPolicy, blocked, failed_runs
+from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES, RestartPolicy, blocked, failed_runs
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import NOW, stamp

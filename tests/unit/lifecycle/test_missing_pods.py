@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from millrace_operator.lifecycle.missing_pods import MISSING_AFTER, expected_executor
+from millrace_operator.lifecycle.pods.missing_pods import MISSING_AFTER, expected_executor
 from millrace_operator.lifecycle.refusals import FIRST_PAUSE, LONGEST_PAUSE, PodRefusedError, QuotaExceededError
 from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.api.documents import MINIMAL, changed

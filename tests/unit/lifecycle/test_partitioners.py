@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.scaling_inputs import bounds_of
-from millrace_operator.lifecycle.scaling_status import ScalingResult
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import bounds_of
+from millrace_operator.lifecycle.autoscaling.scaling_status import ScalingResult
 from millrace_operator.lifecycle.target import spec_to_run
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.scaling.shape import Shape

@@ -7,8 +7,8 @@ import pytest
 
 from millrace_api.model.deployment import Placement
 from millrace_api.model.status import LastScaling
-from millrace_operator.lifecycle.scaling_inputs import new_scaler, weighs_placements
-from millrace_operator.lifecycle.scaling_status import ScalingResult
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import new_scaler, weighs_placements
+from millrace_operator.lifecycle.autoscaling.scaling_status import ScalingResult
 from millrace_operator.lifecycle.target import spec_to_run
 from millrace_operator.scaling.decision.placement import PlacedScaler
 from millrace_operator.scaling.shape import Shape

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.as_applied import has_all_of
+from millrace_operator.lifecycle.objects.as_applied import has_all_of
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, stamp

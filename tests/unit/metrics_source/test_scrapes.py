@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_operator.metrics_source.job_metrics import (
     CREATED,

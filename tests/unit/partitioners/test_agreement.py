@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from bench.agreement import JobReplicas, mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.agreement import JobReplicas, mean
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.prompt.accumulator import AccumulatedBatch
 from millrace_jobs.partitioners.prompt.agreeing import agreed_fragments

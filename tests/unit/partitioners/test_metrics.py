@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import (
+from millrace_jobs.partitioners.placement_cost import (
     PartitioningImbalance,
     PlacementCost,
     cost_of_counts,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
+from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison.compare import moved_on_resize
 
 from .streams import ROUTED, keys, make, workers, zipf

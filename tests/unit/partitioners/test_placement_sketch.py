@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kernels.mixing import seeded_hashes
-from millrace_jobs.partitioners.metrics import moved_keys
+from millrace_jobs.partitioners.placement_cost import moved_keys
 from millrace_jobs.sketches.key_profile import HEAVY, K
 from placements import merged_sketches, placement_cost, placement_sketch
 

@@ -5,8 +5,8 @@ from pyspark.sql.types import StructType
 
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.state_layout import continue_from
+from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.operator import stream_join_buckets
 from millrace_jobs.queries.tables.relations import Grouping, Join, Scan, Selection, emits_at_once
 from millrace_jobs.queries.tables.table_query import TableQuery
 

@@ -6,8 +6,8 @@ import yaml
 
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.permissions import NotAllowedError, Permissions
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .cases import SMALLEST
 from .refused_code import CODE
@@ -34,7 +34,7 @@ def query(**spec):
 
 
 def policy(**rule):
-    return Permissions(Policy.model_validate({"policy": [{"namespaces": [NAMESPACE], **rule}]}, by_name=False))
+    return Permissions(TenancyPolicy.model_validate({"policy": [{"namespaces": [NAMESPACE], **rule}]}, by_name=False))
 
 
 def said(permissions, asked, namespace=NAMESPACE):

@@ -11,8 +11,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.confinement import DATA, checkpoint_overlaps, folders, path_problems
 from millrace_operator.resources.permissions import Permissions
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .cases import SMALLEST, objects_of
 
@@ -230,7 +230,7 @@ def test_a_policy_keeps_a_query_from_writing_where_another_may_have_its_checkpoi
 
 def policy(*rules: dict[str, Any]) -> Permissions:
     document = {"policy": [{"namespaces": ["cabs"], **rule} for rule in rules]}
-    return Permissions(Policy.model_validate(document, by_name=False))
+    return Permissions(TenancyPolicy.model_validate(document, by_name=False))
 
 
 def test_the_driver_is_told_what_it_has_to_enforce() -> None:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
-from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, JobMetrics
+from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask

@@ -76,14 +76,14 @@ def test_it_goes_on_only_with_one_that_it_can_judge(last):
 
 
 def test_priors_are_by_query():
-    assert routed().prior.slice_record is None
-    assert routed(sql=True).prior.windows == 1
-    assert routed(sql=True, window=HOPPING).prior.windows == 60
+    assert routed().choice.prior.slice_record is None
+    assert routed(sql=True).choice.prior.windows == 1
+    assert routed(sql=True, window=HOPPING).choice.prior.windows == 60
 
 
 def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
     reported = []
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), reported.append)
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed().choice, lambda: Resources(4, 4), reported.append)
     assert plans.current() == PLAN
     assert plans.current() is None
     for number in range(6):
@@ -99,7 +99,7 @@ def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
 
 
 def test_a_batch_without_a_plan_is_left_out():
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), print)
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed().choice, lambda: Resources(4, 4), print)
     for number in range(6):
         plans.observe(replace(skewed_batch(number, "hash"), pin=None))
     assert plans.selector.candidates == {}

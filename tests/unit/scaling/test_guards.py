@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from millrace_operator.scaling.decision.decision import Reason
-from millrace_operator.scaling.decision.guards import Limit, Limits
+from millrace_operator.scaling.decision.limits import Limit, Limits
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
 from millrace_operator.scaling.shape import Shape

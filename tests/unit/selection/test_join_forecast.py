@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_jobs.partitioners.hash import Hash
-from millrace_jobs.partitioners.units import CHUNK
+from millrace_jobs.partitioners.hot_key_units import CHUNK
 from millrace_jobs.selection.costs import JoinLoad, MeasuredBatch, Resources
 from millrace_jobs.selection.join_forecast import JOIN_CANDIDATES, JOIN_MARGIN, JoinForecaster
 from millrace_jobs.selection.selector import Selector

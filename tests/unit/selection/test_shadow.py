@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from millrace_jobs.partitioners.metrics import cost_of_counts
+from millrace_jobs.partitioners.placement_cost import cost_of_counts
 from millrace_jobs.partitioners.registry import NATIVE, is_cooperative
 from millrace_jobs.selection.key_stream import estimate_keys, sample_stream
 from millrace_jobs.selection.selector import CANDIDATES

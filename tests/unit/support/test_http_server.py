@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch
 from millrace_api.errors import MillraceError
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from millrace_support import http_server

@@ -114,8 +114,8 @@ class _Correction:
         """Return a comparison in a form that the optimizer leaves as it is: whether a CASE that asks it is not NULL."""
         literals = self._expressions.Literal
         null = literals(None, self._jvm.org.apache.spark.sql.types.DataTypes.BooleanType)
-        asked = self._expressions.If(comparison, literals(True, null.dataType()), null)
-        return self._expressions.AtLeastNNonNulls(1, self._jvm.PythonUtils.toSeq([asked]))
+        condition = self._expressions.If(comparison, literals(True, null.dataType()), null)
+        return self._expressions.AtLeastNNonNulls(1, self._jvm.PythonUtils.toSeq([condition]))
 
 
 def _is_misread(part: JavaObject, plan: JavaObject) -> bool:

@@ -32,7 +32,7 @@ from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.tables.grouping import merge_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
-from millrace_jobs.queries.tables.operators.operator import OperatorChain
+from millrace_jobs.queries.tables.operators.interface import OperatorChain
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
 from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.windows import AT, EVENT_TIME, Window

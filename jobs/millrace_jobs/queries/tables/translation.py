@@ -12,8 +12,8 @@ from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
 from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.operator import stream_join_buckets
 from millrace_jobs.queries.tables.relations import (
     Enriched,
     Join,

@@ -1,11 +1,11 @@
 import dataclasses
 
 import pytest
+
 from bench.arena import page, verdicts
 from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-
 from millrace_research.arena.comparison import OURS, POLICIES
 from millrace_research.arena.figures import RunFigures, Settling
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from millrace_api.errors import MillraceError
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.partitioners.metrics import moved_keys
+from millrace_jobs.partitioners.placement_cost import moved_keys
 from millrace_research.comparison.compare import ComparisonRequest, compare
 from millrace_research.comparison.plot import write_plot
 from millrace_research.comparison.table import print_tables

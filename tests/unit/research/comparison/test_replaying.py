@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.base import BatchPartitioner
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
+from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison import replaying
 from millrace_research.comparison.contenders import ComparisonSetting, Contender, parse_contender
 from millrace_research.comparison.replaying import PlacedStream, key_codes, last_window, replay

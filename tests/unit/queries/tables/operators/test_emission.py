@@ -14,7 +14,7 @@ from dual_streaming.streams import facts
 from millrace_jobs.changes import BEGINNING, FOREVER, OUTPUT, changes_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
-from millrace_jobs.queries.tables.operators.operator import OperatorChain
+from millrace_jobs.queries.tables.operators.interface import OperatorChain
 
 KEYS = pa.schema([("key", pa.string()), (CLOSING, pa.int64())])
 COUNTED = GroupedAggregate(
