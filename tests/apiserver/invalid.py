@@ -81,6 +81,8 @@ INVALID = (
     Invalid(MINIMAL, 12, "  parallelism: {max: 0}", "spec.parallelism.max"),
     Invalid(MINIMAL, 12, "  executors: {memory: 2GB}", "spec.executors.memory"),
     Invalid(MINIMAL, 12, "  executors: {cores: 1.5}", "spec.executors.cores"),
+    Invalid(MINIMAL, 12, "  executors: {cores: 0}", "spec.executors.cores"),
+    Invalid(MINIMAL, 12, "  executors: {cores: 0m}", "spec.executors.cores"),
     Invalid(MINIMAL, 12, "  driver: {cores: none}", "spec.driver.cores"),
     Invalid(MINIMAL, 12, "  scaling: {mode: Auto}", 'Unsupported value: "Auto"'),
     Invalid(MINIMAL, 12, "  scaling: {target: 0}", "spec.scaling.target"),

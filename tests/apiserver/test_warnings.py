@@ -151,7 +151,7 @@ def test_several_fields_are_one_warning_of_kubectl_apply(plane, namespace):
 @pytest.mark.usefixtures("query")
 def test_defaults_that_are_written_out_are_no_change(plane, namespace):
     document = yaml.safe_load(ON_CLUSTER.replace(*WATERMARK))
-    document["spec"] |= {"batchInterval": "2s", "executors": {"cores": 2, "memory": "2Gi"}, "sparkConf": {}}
+    document["spec"] |= {"batchInterval": "2s", "executors": {"cores": "2", "memory": "2Gi"}, "sparkConf": {}}
     done = plane.kubectl("--namespace", namespace, "apply", "-f", "-", document=document)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -18,6 +20,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from millrace_api.errors import quote
 from millrace_api.model.base import problem
 
 _MICROSECONDS = {
@@ -124,6 +127,59 @@ class ByteSize(_TextValue):
         return int(self[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[self[-1]]
 
 
+class Cores(Decimal):
+    """A number of CPU cores, as Kubernetes writes it: ``2``, ``"2"``, ``"1.5"`` or ``1500m``.
+
+    Whichever was written, equal numbers are the same value: documents have ``2`` or ``1500m``.
+    """
+
+    __slots__ = ()
+    most: ClassVar[int] = 999_999
+    max_length: ClassVar[int] = 10
+    pattern: ClassVar[str] = r"[1-9][0-9]{0,8}m|[1-9][0-9]{0,5}(\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9]"
+    what: ClassVar[str] = "a number of CPU cores"
+    hint: ClassVar[str] = 'write a whole number from 1 to 999999, or a quantity such as 500m or "1.5"'
+
+    def __new__(cls, written: object) -> Self:
+        """Check a whole number or a text; raise a ``ValueError`` that quotes it and says what to write."""
+        if isinstance(written, cls):
+            return written
+        if isinstance(written, int) and not isinstance(written, bool) and 1 <= written <= cls.most:
+            return super().__new__(cls, written)
+        if not isinstance(written, str) or len(written) > cls.max_length or not re.fullmatch(cls.pattern, written):
+            raise problem(f"{quote(written)} is not {cls.what}", cls.hint)
+        return super().__new__(cls, Decimal(written[:-1]) / 1000 if written.endswith("m") else written)
+
+    @property
+    def slots(self) -> int:
+        """The number of tasks that Spark runs at once on these cores, which is the next whole number."""
+        return math.ceil(self)
+
+    @property
+    def quantity(self) -> str:
+        """The number as the API server stores it, so that a manifest does not differ from its stored object."""
+        return str(int(self)) if self == int(self) else f"{int(self * 1000)}m"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def in_documents(cores: Cores) -> int | str:
+            return int(cores) if cores == int(cores) else cores.quantity
+
+        return core_schema.no_info_plain_validator_function(
+            cls, serialization=core_schema.plain_serializer_function_ser_schema(in_documents)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "maximum": cls.most,
+            "pattern": f"^({cls.pattern})$",
+            "maxLength": cls.max_length,
+        }
+
+
 def _quoted(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
@@ -140,9 +196,8 @@ def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterVali
     return AfterValidator(check), WithJsonSchema(schema)
 
 
-OBJECT_NAME_LENGTH = 45
-"""Maximum length of a query's name: it leaves room for the suffixes of the objects made from the query, which may have
-63 characters in Kubernetes."""
+OBJECT_NAME_LENGTH = 63
+"""Maximum length of a query's name, which is the value of a label of all objects made from the query."""
 
 ObjectName = Annotated[
     str,

@@ -54,8 +54,8 @@ class DriverPod:
         self._spark: SparkSession | None = None
 
     def state_partitions(self, spec: Spec) -> int:
-        """Return the number of state partitions, at most one per core of the maximum number of executors."""
-        return spec.state_partitions(spec.executors.max * spec.executors.cores)
+        """Return the number of state partitions, at most one per task slot of the maximum number of executors."""
+        return spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
 
     def plans(self) -> PlanSource:
         """Start the watch on the ConfigMap, and return it as the plan source."""
@@ -83,7 +83,7 @@ class DriverPod:
         return Path(tempfile.gettempdir(), "millrace-copies", checkpoint.id)
 
     def cores(self, spark: SparkSession) -> int:
-        """Return the cores of the executors that take tasks; before any does, of those that the plan wants."""
+        """Return the task slots of the executors that take tasks; before any does, of those that the plan wants."""
         executors = self._agent.ready or self._watch.newest.executors
         return executors * int(spark.conf.get("spark.executor.cores") or 1)
 

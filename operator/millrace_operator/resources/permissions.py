@@ -18,7 +18,7 @@ from millrace_api.model.confinement import Confinement
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.model.values import ByteSize
+from millrace_api.model.values import ByteSize, Cores
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import is_object, paths, table_uris
 
@@ -277,7 +277,7 @@ def _limit_problems(limits: QueryLimits, query: StreamQuery, namespace: str) -> 
         return Problem(message, "write less", field=field)
 
     def too_large(
-        size: PodFootprint, cores: int | None, memory: ByteSize | None, of: str, fields: list[str]
+        size: PodFootprint, cores: Cores | None, memory: ByteSize | None, of: str, fields: list[str]
     ) -> Iterator[Problem]:
         if cores is not None and size.cores > cores:
             yield more(fields[0], f"{size.cores.normalize():f} cores", cores, of)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule
 from millrace_api.model.reporting import LabelKey
-from millrace_api.model.values import ByteSize, Count, WholeNumber, text
+from millrace_api.model.values import ByteSize, Cores, Count, WholeNumber, text
 from millrace_api.sql.outside import OutsideFunction
 from millrace_api.validation.loading import load_document
 
@@ -86,9 +86,9 @@ class QueryLimits(Model):
         default=None,
         description="Partitioner replicas in pods of their own, which partitioner.replicas.max may ask for.",
     )
-    cores_per_pod: Count | None = Field(default=None, description="CPU cores of each pod.")
+    cores_per_pod: Cores | None = Field(default=None, description="CPU cores of each pod.")
     memory_per_pod: ByteSize | None = Field(default=None, description="Memory of each pod.")
-    cores: Count | None = Field(default=None, description="CPU cores of all pods together, at their largest number.")
+    cores: Cores | None = Field(default=None, description="CPU cores of all pods together, at their largest number.")
     memory: ByteSize | None = Field(default=None, description="Memory of all pods together, at their largest number.")
 
 

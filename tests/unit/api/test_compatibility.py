@@ -116,7 +116,7 @@ BREAKING = {
     "minimum": (put("spec.executors.cores", minimum=2), "spec.executors.cores: its minimum changed from 1 to 2"),
     "maximum": (
         put("spec.executors.cores", maximum=64),
-        "spec.executors.cores: its maximum changed from 1000000 to 64",
+        "spec.executors.cores: its maximum changed from 999999 to 64",
     ),
     "exclusive": (
         put("spec.executors.cores", exclusiveMinimum=True),

@@ -68,6 +68,9 @@ def test_the_example_is_valid(validator):
         ("batchInterval", "0s"),
         ("batchInterval", 2),
         ("executors", {"cores": 0}),
+        ("executors", {"cores": "0m"}),
+        ("executors", {"cores": 1.5}),
+        ("executors", {"cores": "2Gi"}),
         ("executors", {"memory": "2GB"}),
         ("scaling", {"target": 0}),
         ("partitioner", {"algorithm": "best"}),
@@ -97,6 +100,9 @@ def test_the_schema_is_structural():
         "maxProperties", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
     }  # fmt: skip
     for path, node in NODES.items():
+        if node.get("x-kubernetes-int-or-string"):  # the one alternative that the API server allows, and only so
+            assert node.get("anyOf") == [{"type": "integer"}, {"type": "string"}], path
+            node = {key: value for key, value in node.items() if key != "anyOf"} | {"type": "either"}
         assert node.get("type") or node.get("x-kubernetes-preserve-unknown-fields"), path
         assert {key for key in node if not key.startswith("x-kubernetes-")} <= allowed, path
         assert not ("properties" in node and "additionalProperties" in node), path

@@ -29,6 +29,8 @@ def test_a_small_file_is_enough(tmp_path):
     assert query.spec.parallelism.at_start == 8
 
 
+NO_CORES = 'is not a number of CPU cores; write a whole number from 1 to 999999, or a quantity such as 500m or "1.5"'
+
 FIELD_MISTAKES = [
     (
         1,
@@ -38,7 +40,7 @@ FIELD_MISTAKES = [
     (
         3,
         "metadata: {name: Trips_By}",
-        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 45 lower-case letters, digits '
+        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 63 lower-case letters, digits '
         "and '-', a letter first and no '-' last",
     ),
     (
@@ -112,24 +114,29 @@ FIELD_MISTAKES = [
     ),
     (
         12,
-        '  executors: {cores: "2"}',
-        '12: spec.executors.cores: "2" is not a whole number; write a number without quotes, such as 4',
+        '  executors: {max: "2"}',
+        '12: spec.executors.max: "2" is not a whole number; write a number without quotes, such as 4',
     ),
     (
         12,
-        "  executors: {cores: 0}",
-        "12: spec.executors.cores: 0 is less than 1; write a number of at least 1",
+        "  executors: {max: 0}",
+        "12: spec.executors.max: 0 is less than 1; write a number of at least 1",
     ),
     (
         12,
-        "  executors: {cores: 1.5}",
-        "12: spec.executors.cores: 1.5 is not a whole number; write a number without quotes, such as 4",
+        "  executors: {max: 1.5}",
+        "12: spec.executors.max: 1.5 is not a whole number; write a number without quotes, such as 4",
     ),
     (
         12,
-        "  executors: {cores: yes}",
-        "12: spec.executors.cores: true is not a whole number; write a number without quotes, such as 4",
+        "  executors: {max: yes}",
+        "12: spec.executors.max: true is not a whole number; write a number without quotes, such as 4",
     ),
+    (12, "  executors: {cores: 0}", f"12: spec.executors.cores: 0 {NO_CORES}"),
+    (12, "  executors: {cores: 1.5}", f"12: spec.executors.cores: 1.5 {NO_CORES}"),
+    (12, "  executors: {cores: yes}", f"12: spec.executors.cores: true {NO_CORES}"),
+    (12, "  executors: {cores: 0m}", f'12: spec.executors.cores: "0m" {NO_CORES}'),
+    (12, "  driver: {cores: 2Gi}", f'12: spec.driver.cores: "2Gi" {NO_CORES}'),
     (
         12,
         "  executors: {memory: 2GB}",
@@ -175,7 +182,7 @@ def test_every_problem_of_every_document_is_reported_at_once(tmp_path):
     first = changed(MINIMAL, 12, "  executors: {min: 4, cores: x}\n  emit: OnClose")
     second = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
     assert problems(tmp_path, f"{first}---\n{second}") == [
-        '12: spec.executors.cores: "x" is not a whole number; write a number without quotes, such as 4',
+        f'12: spec.executors.cores: "x" {NO_CORES}',
         "12: spec.executors.min: min <= initial <= max does not hold (got min: 4, initial: 1, max: 8); "
         "write values in that order",
         '13: spec.emit: "OnClose" is not one of OnUpdate, OnWindowEnd, OnWindowClose; did you mean "OnWindowClose"?',

@@ -57,6 +57,7 @@ kafkas = st.fixed_dictionaries(
         "maxBytesPerBatch": sizes,
     },
 )
+cores = st.integers(1, 64) | st.integers(1, 64_000).map(lambda milli: f"{milli}m")
 beside = {
     "watermark": st.fixed_dictionaries({"column": st.just("at"), "delay": durations}),
     "timestampFormat": st.sampled_from(["iso", "seconds", "milliseconds", "microseconds"]),
@@ -104,7 +105,7 @@ specs = st.fixed_dictionaries(
                 "algorithm": st.sampled_from([algorithm.value for algorithm in Algorithm]),
                 "parameters": st.dictionaries(texts, scalars, max_size=3),
                 "replicas": ranges,
-                "pod": st.builds(lambda memory, cores: {"memory": memory, "cores": cores}, sizes, st.integers(1, 64)),
+                "pod": st.builds(lambda memory, cores: {"memory": memory, "cores": cores}, sizes, cores),
             },
         ),
         "parallelism": ranges,

@@ -1,9 +1,10 @@
+import copy
 from datetime import timedelta
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from millrace_api.model.values import ByteSize, Duration, PositiveDuration
+from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuration
 
 
 @pytest.mark.parametrize(
@@ -96,3 +97,40 @@ def test_a_text_that_is_no_size_is_refused(text):
         f'"{text}" is not a size; write a whole number and one of Ki, Mi, Gi, Ti, such as 512Mi or 2Gi, '
         "or Spark's k, m, g, t for the same"
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "quantity", "slots", "in_documents"),
+    [
+        (1, "1", 1, 1),
+        (2, "2", 2, 2),
+        ("2", "2", 2, 2),
+        ("2.0", "2", 2, 2),
+        ("2000m", "2", 2, 2),
+        ("500m", "500m", 1, "500m"),
+        ("0.5", "500m", 1, "500m"),
+        ("1.5", "1500m", 2, "1500m"),
+        ("1500m", "1500m", 2, "1500m"),
+        ("2001m", "2001m", 3, "2001m"),
+        ("1m", "1m", 1, "1m"),
+        ("0.001", "1m", 1, "1m"),
+        (999_999, "999999", 999_999, 999_999),
+        ("999999.999", "999999999m", 1_000_000, "999999999m"),
+    ],
+)
+def test_cores_are_a_request_and_the_tasks_that_run_on_it_at_once(written, quantity, slots, in_documents):
+    adapter = TypeAdapter(Cores)
+    cores = adapter.validate_python(written)
+    assert (cores.quantity, cores.slots, adapter.dump_python(cores)) == (quantity, slots, in_documents)
+    assert adapter.validate_json(adapter.dump_json(cores)) == cores == copy.copy(cores)
+    assert type(copy.copy(cores)) is Cores
+
+
+@pytest.mark.parametrize(
+    "written",
+    [0, -1, 1.5, 2.0, True, None, 1_000_000, "", "0", "0m", "0.0", "-500m", " 2", "2Gi", "2k", "1e3", "0.0005", "1500000u",
+     "1000000", ".5", "1.", "01", "2\n", "inf", "nan", [2]],
+)  # fmt: skip
+def test_what_are_no_cores(written):
+    with pytest.raises(ValidationError, match="is not a number of CPU cores; write a whole number from 1 to 999999"):
+        TypeAdapter(Cores).validate_python(written)

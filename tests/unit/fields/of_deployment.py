@@ -263,7 +263,7 @@ def of_plan() -> Iterator[Probe]:
     yield from probes(base, bounds, "spec.parallelism", min=(1, 2), max=(16, 15))
     yield from probes(base, shape, "spec.parallelism", initial=(ABSENT, 3), min=(1, 9), max=(16, 4))
     yield from probes(base, partitions, "spec.parallelism", max=(16, 4))
-    yield from probes(larger, bounds, "spec.executors", min=(1, 2, 5), max=(8, 7), cores=(2, 3))
+    yield from probes(larger, bounds, "spec.executors", min=(1, 2, 5), max=(8, 7), cores=(2, 3, "500m"))
     yield from probes(base, shape, "spec.executors", initial=(1, 2))
     yield from probes(base, made("PodDisruptionBudget"), "spec.executors", initial=(2, 3))
 
@@ -271,14 +271,15 @@ def of_plan() -> Iterator[Probe]:
 def of_pods() -> Iterator[Probe]:
     """Yield the probes of what the pods are."""
     base, templates = ON_CLUSTER, (ABSENT, TEMPLATE, FORBIDDEN)
-    yield from probes(base, driver, "spec.driver", cores=(1, 2), podTemplate=templates)
+    yield from probes(base, driver, "spec.driver", cores=(1, 2, "500m"), podTemplate=templates)
     yield from probes(base, driver_memory, "spec.driver", memory=("1g", "3g"))
     yield from probes(base, spark_file("spark.driver.memory"), "spec.driver", memory=("1g", "3g"))
     yield from probes(base, executors, "spec.executors", podTemplate=templates)
     sizes = {"cores": (1, 2), "memory": ("1g", "3g")}
     yield from probes(base, replicas_of_partitioner, "spec.partitioner.pod", **sizes, podTemplate=templates)
-    for name in ("spark.executor.cores", "spark.kubernetes.executor.request.cores"):
-        yield from probes(base, spark_file(name), "spec.executors", cores=(2, 3))
+    yield from probes(base, spark_file("spark.executor.cores"), "spec.executors", cores=(2, 3, "500m"))
+    requests = spark_file("spark.kubernetes.executor.request.cores")
+    yield from probes(base, requests, "spec.executors", cores=(2, 3, "500m"))
     yield from probes(base, spark_file("spark.executor.memory"), "spec.executors", memory=("1g", "3g"))
     images = (ABSENT, "example.org/mine")
     yield from probes(base, made("StatefulSet"), "spec", image=images)

@@ -123,7 +123,7 @@ spec:
     placement: Dedicated
     replicas: {initial: 3}
     pod:
-      cores: 2
+      cores: "1.5"
       memory: 1536m
       podTemplate:
         metadata: {annotations: {team: cabs}}
@@ -132,6 +132,8 @@ spec:
           containers:
             - name: partitioner
               env: [{name: TZ, value: UTC}]
+  executors: {cores: 2500m}
+  driver: {cores: 500m}
   checkpoint: {claim: checkpoints}
 """
 

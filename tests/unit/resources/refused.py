@@ -389,6 +389,13 @@ REFUSED = [
         "spec.driver.cores: 3 cores are more than the 2",
     ),
     (
+        "limits.coresPerPod",
+        {"limits": {"coresPerPod": "1500m"}},
+        {"executors__cores": "1.5"},
+        {"executors__cores": "1501m"},
+        "spec.executors.cores: 1.501 cores are more than the 1.5 that a pod may have",
+    ),
+    (
         "limits.memoryPerPod",
         {"limits": {"memoryPerPod": "2560m"}},
         {"executors__memory": "1g", "driver__memory": "1g"},

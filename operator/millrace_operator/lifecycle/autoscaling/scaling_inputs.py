@@ -60,9 +60,9 @@ def bounds_of(spec: Spec, placement: Placement | None = None) -> Bounds:
         executors=Range(spec.executors.min, spec.executors.max),
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
         replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
-        executor_cores=spec.executors.cores,
+        executor_cores=spec.executors.cores.slots,
         network=executor_network(spec.executors),
-        replica_cores=float(partitioner.pod.cores) if dedicated else 0.0,
+        replica_cores=float(partitioner.pod.cores.slots) if dedicated else 0.0,
     )
 
 
@@ -91,7 +91,7 @@ def state_partitions(observed: ObservedQuery, spec: Spec) -> int:
     """Return the merge's state partitions as the driver reports them; before that, the number for a new checkpoint."""
     if observed.applied is not None:
         return observed.applied.state_partitions
-    return spec.state_partitions(spec.executors.max * spec.executors.cores)
+    return spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
 
 
 def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime) -> Situation:
