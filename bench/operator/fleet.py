@@ -42,7 +42,7 @@ _QUERY: dict[str, Any] = {
     "spec": {
         "sources": {
             "trips": {
-                "kafka": {"bootstrapServers": "kafka:9092", "topic": "trips", "startingOffsets": "earliest"},
+                "kafka": {"bootstrapServers": "kafka:9092", "topic": "trips", "startingOffsets": "Earliest"},
                 "format": "json",
                 "schema": "medallion STRING, cell STRING, fare DOUBLE, pickup TIMESTAMP",
                 "watermark": {"column": "pickup", "delay": "30s"},

@@ -72,7 +72,7 @@ INVALID = (
     Invalid(MINIMAL, 11, "  sink: {kafka: {bootstrapServers: b, topic: 'a b'}}", "spec.sink.kafka.topic"),
     Invalid(MINIMAL, 11, "  sink: {nowhere: {}}", 'unknown field "spec.sink.nowhere"'),
     Invalid(MINIMAL, 12, "  suspend: Paused", "spec.suspend: Invalid value"),
-    Invalid(MINIMAL, 7, "      kafka: {topic: t, endingOffsets: earliest}", 'Unsupported value: "earliest"'),
+    Invalid(MINIMAL, 7, "      kafka: {topic: t, endingOffsets: Earliest}", 'Unsupported value: "Earliest"'),
     Invalid(MINIMAL, 12, "  emit: Always", 'Unsupported value: "Always"'),
     Invalid(MINIMAL, 12, "  batchInterval: 0s", "spec.batchInterval"),
     Invalid(MINIMAL, 12, "  batchInterval: 2", "spec.batchInterval: Invalid value"),

@@ -58,7 +58,7 @@ class Shop:
         broker = self.on.broker.bootstrap
 
         def source(topic: str, schema: str, time: str, **more: Any) -> dict[str, Any]:
-            kafka = {"bootstrapServers": broker, "topic": topic, "startingOffsets": "earliest"}
+            kafka = {"bootstrapServers": broker, "topic": topic, "startingOffsets": "Earliest"}
             kafka |= {"includeMetadata": True} if time == "_timestamp" else {}
             return {"kafka": kafka, "schema": schema, "watermark": {"column": time, "delay": "1 hour"}, **more}
 

@@ -85,14 +85,14 @@ class KafkaReference(KafkaConnection):
 class KafkaOffsets(StrEnum):
     """A position in every Kafka partition."""
 
-    EARLIEST = "earliest"
-    LATEST = "latest"
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
 
 
 class EndingOffsets(StrEnum):
     """A position in every Kafka partition at which a query stops: at the earliest one it would read nothing."""
 
-    LATEST = "latest"
+    LATEST = "Latest"
 
 
 class TopicPartition(Model):
@@ -149,13 +149,13 @@ class KafkaSourceSpec(KafkaReference):
         default=None, min_length=1, max_length=256, description="Exactly these partitions."
     )
     starting_offsets: Annotated[KafkaOffsets | None, START] = Field(
-        default=None, description="Where a new query starts: earliest (default) or latest."
+        default=None, description="Where a new query starts: Earliest (default) or Latest."
     )
     starting_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Start at the first record at or after this time."
     )
     ending_offsets: Annotated[EndingOffsets | None, START] = Field(
-        default=None, description="latest: stop at the offsets that were the latest at the start."
+        default=None, description="Latest: stop at the offsets that were the latest at the start."
     )
     ending_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Stop before the first record at or after this time."

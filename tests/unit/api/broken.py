@@ -206,16 +206,16 @@ BROKEN = [
     (
         MINIMAL,
         7,
-        f'{KAFKA}, startingOffsets: latest, startingTimestamp: "2026-01-31T12:00:00Z"}}',
+        f'{KAFKA}, startingOffsets: Latest, startingTimestamp: "2026-01-31T12:00:00Z"}}',
         "7: spec.sources.trips.kafka.startingTimestamp: startingOffsets, startingTimestamp exclude one another "
-        "(got startingOffsets: latest, startingTimestamp: 2026-01-31T12:00:00Z); keep the one to start from",
+        "(got startingOffsets: Latest, startingTimestamp: 2026-01-31T12:00:00Z); keep the one to start from",
     ),
     (
         MINIMAL,
         7,
-        f"{KAFKA}, endingOffsets: latest, endingTimestamp: 2026-01-31T12:00:00Z}}",
+        f"{KAFKA}, endingOffsets: Latest, endingTimestamp: 2026-01-31T12:00:00Z}}",
         "7: spec.sources.trips.kafka.endingTimestamp: endingOffsets, endingTimestamp exclude one another "
-        "(got endingOffsets: latest, endingTimestamp: 2026-01-31T12:00:00Z); keep the one to stop at",
+        "(got endingOffsets: Latest, endingTimestamp: 2026-01-31T12:00:00Z); keep the one to stop at",
     ),
     (
         MINIMAL,

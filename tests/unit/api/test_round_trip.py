@@ -50,7 +50,7 @@ replays = st.fixed_dictionaries(
 kafkas = st.fixed_dictionaries(
     {"bootstrapServers": names, "topic": names},
     optional={
-        "startingOffsets": st.sampled_from(["earliest", "latest"]),
+        "startingOffsets": st.sampled_from(["Earliest", "Latest"]),
         "tls": st.fixed_dictionaries({}, optional={"ca": secrets}),
         "sasl": st.fixed_dictionaries({"mechanism": st.just("PLAIN"), "username": secrets, "password": secrets}),
         "includeMetadata": st.booleans(),

@@ -12,8 +12,8 @@ def test_a_broken_rule_is_one_sentence_with_its_line(tmp_path, text, line, repla
 
 
 def test_a_query_does_not_stop_at_the_earliest_offsets(tmp_path):
-    assert problems(tmp_path, changed(MINIMAL, 7, f"{KAFKA}, endingOffsets: earliest}}")) == [
-        '7: spec.sources.trips.kafka.endingOffsets: "earliest" is not one of latest; write one of latest'
+    assert problems(tmp_path, changed(MINIMAL, 7, f"{KAFKA}, endingOffsets: Earliest}}")) == [
+        '7: spec.sources.trips.kafka.endingOffsets: "Earliest" is not one of Latest; write one of Latest'
     ]
 
 

@@ -19,7 +19,7 @@ KAFKA = {
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
     "watermark": {"column": "at", "delay": "10 minutes"},
 }
-BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "latest"}}
+BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "Latest"}}
 STATIC = {
     "files": {"path": "fares.csv", "format": "csv"},
     "schema": "city STRING, fare DOUBLE",
@@ -129,8 +129,8 @@ def test_what_of_a_source_may_change(log, source, path, value):
         (FILES, ("watermark", "column"), "later", "watermark.column", CheckpointChange.STATE),
         (FILES, ("watermark",), None, "watermark.column", CheckpointChange.STATE),
         (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", CheckpointChange.RECORDS),
-        (KAFKA, ("kafka", "startingOffsets"), "latest", "kafka.startingOffsets", CheckpointChange.START),
-        (KAFKA, ("kafka", "endingOffsets"), "latest", "kafka.endingOffsets", CheckpointChange.START),
+        (KAFKA, ("kafka", "startingOffsets"), "Latest", "kafka.startingOffsets", CheckpointChange.START),
+        (KAFKA, ("kafka", "endingOffsets"), "Latest", "kafka.endingOffsets", CheckpointChange.START),
         (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", CheckpointChange.START),
         (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", CheckpointChange.START),
         (KAFKA, ("format",), "csv", "format", CheckpointChange.RECORDS),

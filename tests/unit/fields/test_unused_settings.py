@@ -50,9 +50,9 @@ UNUSED = [
     Probe(f"{PLACE}.timestampFormat", RAW, ("iso", "seconds"), messages),
     Probe(f"{PLACE}.files.header", JSON, (ABSENT, False), records),
     Probe(f"{PLACE}.files.delimiter", JSON, (ABSENT, ";"), records),
-    Probe(f"{PLACE}.kafka.startingOffsets", CHOSEN, (ABSENT, "latest"), offsets),
+    Probe(f"{PLACE}.kafka.startingOffsets", CHOSEN, (ABSENT, "Latest"), offsets),
     Probe(f"{PLACE}.kafka.startingTimestamp", CHOSEN, (ABSENT, "1970-01-01T00:00:50Z"), offsets),
-    Probe(f"{PLACE}.kafka.endingOffsets", CHOSEN, (ABSENT, "latest"), offsets),
+    Probe(f"{PLACE}.kafka.endingOffsets", CHOSEN, (ABSENT, "Latest"), offsets),
     Probe(f"{PLACE}.watermark", PYTHON, (ABSENT, FILES["watermark"]), closing),
     Probe(PLACEMENT, query(FILES), ("Inline", "Auto"), placements),
     Probe(PLACEMENT, ADVISED, ("Inline", "Auto"), placements),
@@ -78,7 +78,7 @@ def test_a_setting_that_is_noted_makes_no_difference(probe):
 
 USED = [
     Probe(f"{PLACE}.kafka.startingOffsets", written(CHOSEN, f"{PLACE}.kafka.partitions[].startingOffset", ABSENT),
-          ("earliest", "latest"), offsets),
+          ("Earliest", "Latest"), offsets),
     Probe(f"{PLACE}.watermark", written(PYTHON, "spec.query.python.window.column", "at"),
           (ABSENT, FILES["watermark"]), closing),
     Probe(PLACEMENT, ON_CLUSTER, ("Inline", "Auto"), placements),
