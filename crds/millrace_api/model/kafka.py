@@ -26,10 +26,10 @@ class KafkaConnection(Model):
         json_schema_extra=Authored.OPTIONAL.keywords,
     )
     tls: Annotated[Tls | None, FREE] = Field(
-        default=None, description="Use TLS.", json_schema_extra=Authored.DEPRECATED.keywords
+        default=None, description="Use TLS.", json_schema_extra=Authored.NOTHING.keywords
     )
     sasl: Annotated[Sasl | None, FREE] = Field(
-        default=None, description="Log in with SASL.", json_schema_extra=Authored.DEPRECATED.keywords
+        default=None, description="Log in with SASL.", json_schema_extra=Authored.NOTHING.keywords
     )
     options: Annotated[ClientOptions, External(ExternalKind.CLIENT_OPTIONS), FREE] = Field(
         default={},
@@ -59,10 +59,10 @@ REFERENCE_RULES = (
         None,
     ),
     Rule(
-        "a connection has its own bootstrapServers, tls and sasl",
+        "a connection has its own bootstrapServers",
         "leave them out beside connection",
         (),
-        "!has(self.connection) || !(has(self.bootstrapServers) || has(self.tls) || has(self.sasl))",
+        "!has(self.connection) || !has(self.bootstrapServers)",
         None,
     ),
 )

@@ -156,7 +156,7 @@ def _writer_schema(spec: SourceSpec, file: Path) -> str | None:
         return None
     if spec.avro.writer_schema is None:
         message = "the source's messages have the framing of a schema registry, which produce does not write"
-        raise MillraceError(Problem(message, "write avro.writerSchema instead of avro.registry", str(file)))
+        raise MillraceError(Problem(message, "give the source avro.writerSchema", str(file)))
     return spec.avro.writer_schema
 
 

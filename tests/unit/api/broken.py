@@ -33,21 +33,6 @@ BROKEN = [
     (
         MINIMAL,
         7,
-        f"{KAFKA}, sasl: {{mechanism: PLAIN, username: {{env: A}}}}}}",
-        "7: spec.sources.trips.kafka.sasl.mechanism: PLAIN and SCRAM need username and password "
-        "(got username, mechanism: PLAIN); write both",
-    ),
-    (
-        MINIMAL,
-        7,
-        f"{KAFKA}, sasl: {{mechanism: OAUTHBEARER}}}}",
-        "7: spec.sources.trips.kafka.sasl.mechanism: OAUTHBEARER takes exactly one of oidc and awsMskIam, and no "
-        "username or password (got mechanism: OAUTHBEARER); "
-        "write oidc for tokens of an identity provider, or awsMskIam for Amazon MSK",
-    ),
-    (
-        MINIMAL,
-        7,
         "      rate: {}",
         "8: spec.sources.trips.schema: schema is fixed for rate, nexmark and format raw "
         "(got schema: cell STRING, fare DOUBLE, at TIMESTAMP); leave schema out",
@@ -223,19 +208,6 @@ BROKEN = [
         "      kafka: {bootstrapServers: b, partitions: [{topic: t, partition: 0, startingOffset: 9, endingOffset: 3}]}",
         "7: spec.sources.trips.kafka.partitions[0].endingOffset: startingOffset <= endingOffset does not hold "
         "(got startingOffset: 9, endingOffset: 3); write values in that order",
-    ),
-    (
-        MINIMAL,
-        7,
-        f"{KAFKA}, tls: {{key: {{file: k.pem}}}}}}",
-        "7: spec.sources.trips.kafka.tls.key: certificate and key belong together (got key); write both, or neither",
-    ),
-    (
-        MINIMAL,
-        7,
-        f"{KAFKA}, tls: {{ca: {{file: a, env: B}}}}}}",
-        "7: spec.sources.trips.kafka.tls.ca.env: exactly one of secretKeyRef, file, env is needed "
-        "(got file: a, env: B); say where the secret is, such as env: KAFKA_PASSWORD",
     ),
     # query and sink
     (

@@ -3,6 +3,7 @@
 import pytest
 
 from .broken import BROKEN, KAFKA
+from .connection_documents import CONNECTION
 from .documents import MINIMAL, PYTHON, changed, problems
 
 
@@ -23,8 +24,8 @@ def test_the_documents_themselves_are_sound(tmp_path, text):
 
 
 def test_messages_that_name_their_schema_need_columns(tmp_path):
-    registry = f"{KAFKA}}}\n      format: avro\n      avro: {{registry: 'http://registry:8081'}}"
-    text = changed(MINIMAL, 7, registry)
+    registry = "      kafka: {connection: trips, topic: trips}\n      format: avro\n      avro: {}"
+    text = f"{changed(MINIMAL, 7, registry)}---\n{CONNECTION}"
     assert problems(tmp_path, text) == []
     assert problems(tmp_path, text.replace("      schema: cell STRING, fare DOUBLE, at TIMESTAMP\n", "")) == [
         "6: spec.sources.trips: schema is missing; "

@@ -19,21 +19,31 @@ spec:
       kafka: {bootstrapServers: "127.0.0.1:1", topics: [one, two]}
       schema: zone STRING
     framed:
-      kafka: {bootstrapServers: "127.0.0.1:1", topic: framed}
+      kafka: {connection: framed, topic: framed}
       format: avro
-      avro: {registry: "http://127.0.0.1:1"}
+      avro: {}
       schema: zone STRING
     secret:
-      kafka:
-        bootstrapServers: "127.0.0.1:1"
-        topic: secret
-        sasl: {mechanism: PLAIN, username: {env: NOBODY_SETS_THIS}, password: {env: NOR_THIS}}
+      kafka: {connection: secret, topic: secret}
       schema: zone STRING
     plain:
       files: {path: "x.csv", format: csv}
       schema: zone STRING
   query: {sql: "SELECT taxi FROM rides"}
   sink: {console: {}}
+---
+apiVersion: millrace.io/v1alpha1
+kind: Connection
+metadata: {name: framed}
+spec: {kafka: {bootstrapServers: "127.0.0.1:1", registry: {url: "http://127.0.0.1:1"}}}
+---
+apiVersion: millrace.io/v1alpha1
+kind: Connection
+metadata: {name: secret}
+spec:
+  kafka:
+    bootstrapServers: "127.0.0.1:1"
+    sasl: {mechanism: PLAIN, username: {env: NOBODY_SETS_THIS}, password: {env: NOR_THIS}}
 """
 
 
