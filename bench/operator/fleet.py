@@ -53,7 +53,7 @@ _QUERY: dict[str, Any] = {
             "FROM trips GROUP BY window(pickup, '10 minutes', '1 minute'), cell"
         },
         "sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips-by-cell", "key": ["cell"]}},
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "executors": {"initial": 2, "min": 1, "max": 8},
     },
 }

@@ -75,8 +75,8 @@ def test_applying_a_query_twice_changes_nothing(kubectl):
 
 
 def test_a_checkpoint_cannot_be_changed_later(plane, namespace, kubectl):
-    kubectl("apply", "-f", "-", document=changed(MINIMAL, 12, "  checkpoint: {claim: one}"))
-    moved = changed(MINIMAL, 12, "  checkpoint: {claim: other}")
+    kubectl("apply", "-f", "-", document=changed(MINIMAL, 12, "  checkpoint: {claimName: one}"))
+    moved = changed(MINIMAL, 12, "  checkpoint: {claimName: other}")
     for document in (moved, MINIMAL):
         done = plane.kubectl("--namespace", namespace, "replace", "-f", "-", document=document)
         assert done.returncode == 1

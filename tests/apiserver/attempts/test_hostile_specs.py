@@ -189,7 +189,7 @@ def test_a_large_object_with_a_querys_label_does_not_harm_the_operator(
     ("name", "kind", "spec"),
     [
         ("by-path-1", "Secret", {"sources": secured("secret-by-a-path")}),
-        ("by-path-2", "PersistentVolumeClaim", {"checkpoint": {"claim": "../bank/checkpoints"}}),
+        ("by-path-2", "PersistentVolumeClaim", {"checkpoint": {"claimName": "../bank/checkpoints"}}),
     ],
 )
 def test_a_path_in_place_of_a_name_names_nothing(mallory: Tenant, name: str, kind: str, spec: Document) -> None:

@@ -347,7 +347,7 @@ BROKEN = [
         MINIMAL,
         12,
         "  checkpoint: {}",
-        "12: spec.checkpoint: exactly one of uri, claim is needed; "
-        "write uri: file:///var/lib/millrace or claim: the name of a volume claim",
+        "12: spec.checkpoint: exactly one of uri, claimName is needed; "
+        "write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
     ),
 ]

@@ -18,7 +18,7 @@ spec:
   sink: {console: {}}
 """
 
-ON_CLUSTER = f"{MINIMAL}  checkpoint: {{claim: checkpoints}}\n"
+ON_CLUSTER = f"{MINIMAL}  checkpoint: {{claimName: checkpoints}}\n"
 
 PYTHON = """\
 apiVersion: millrace.io/v1alpha1

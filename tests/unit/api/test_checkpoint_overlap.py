@@ -138,7 +138,7 @@ def test_event_log_and_lineage_beside_results(place: str) -> None:
 
 def test_an_event_log_among_results_whatever_place_the_checkpoint_has() -> None:
     parts = {
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "sources": {"trips": {"rate": {}}},
         "query": {"sql": "SELECT key FROM trips"},
         "sink": {"files": {"path": "s3a://lake/trips"}},

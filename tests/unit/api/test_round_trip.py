@@ -110,7 +110,7 @@ specs = st.fixed_dictionaries(
         "parallelism": ranges,
         "executors": st.builds(lambda r, memory: {**r, "memory": memory}, ranges, sizes),
         "scaling": st.just({"mode": "Advise", "target": 0.8}),
-        "checkpoint": st.sampled_from([{"uri": "file:///var/lib/x%20y"}, {"claim": "state"}]),
+        "checkpoint": st.sampled_from([{"uri": "file:///var/lib/x%20y"}, {"claimName": "state"}]),
         "sparkConf": st.dictionaries(texts, texts, max_size=2),
         "restartNonce": st.integers(0, 2**53),
     },

@@ -177,7 +177,7 @@ def test_what_of_a_static_table_has_to_stay(log, path, value, change):
 
 
 def test_on_a_claim_another_name_starts_over(log):
-    held = {"claim": "checkpoints"}
+    held = {"claimName": "checkpoints"}
     with pytest.raises(MillraceError) as raised:
         check_changes(
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log

@@ -262,7 +262,7 @@ MINUTE = ("1970-01-01T00:00:20Z", "1970-01-01T00:00:50Z")
 
 def of_kafka() -> Iterator[Probe]:
     """Yield the probes of Kafka sources."""
-    base = query(KAFKA, checkpoint={"claim": "checkpoints"}, **COUNT)
+    base = query(KAFKA, checkpoint={"claimName": "checkpoints"}, **COUNT)
     yield from connection_probes(PLACE, base, lambda asked: source(asked).connection)
     yield from probes(
         base,

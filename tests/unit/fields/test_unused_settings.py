@@ -31,7 +31,7 @@ OWN = {"topic": "trips", "partition": 0, "startingOffset": 20, "endingOffset": 6
 CHOSEN = query(KAFKA | {"kafka": BROKERS | {"partitions": [OWN]}}, **COUNT)
 PYTHON = query(FILES, query={"python": {"aggregator": f"{HERE}:Largest", "window": {"column": "seen", "size": "1h"}}})
 PLACEMENT = "spec.partitioner.placement"
-ADVISED = query(KAFKA, checkpoint={"claim": "checkpoints"}, scaling={"mode": "Advise"})
+ADVISED = query(KAFKA, checkpoint={"claimName": "checkpoints"}, scaling={"mode": "Advise"})
 DROP = {"policy": "Drop"}
 PLACE = "spec.sources.*"
 
