@@ -127,7 +127,7 @@ def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
 
 def _write(folder: Path, algorithm: str, source: Mapping[str, object], sink: Mapping[str, object]) -> Path:
     spec = {
-        "sources": {"s": {**source, "schema": SCHEMA, "watermark": {"column": "at", "delay": "5 seconds"}}},
+        "sources": {"s": {**source, "schema": SCHEMA, "watermark": {"column": "at", "delay": "5s"}}},
         "query": {"sql": SQL},
         "sink": sink,
         "emit": "OnUpdate",

@@ -101,5 +101,5 @@ INVALID = (
     Invalid(MINIMAL, 12, "  lineage: {http: {url: 'marquez:5000'}}", "spec.lineage.http.url: Invalid value"),
     Invalid(MINIMAL, 12, "  restartNonce: again", "spec.restartNonce"),
     Invalid(PYTHON, 12, "      aggregator: routes", "spec.query.python.aggregator"),
-    Invalid(PYTHON, 14, "      window: {size: 10 minutes}", "spec.query.python.window.column: Required value"),
+    Invalid(PYTHON, 14, "      window: {size: 10m}", "spec.query.python.window.column: Required value"),
 )

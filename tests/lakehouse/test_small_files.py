@@ -80,7 +80,7 @@ def test_delta(tmp_path: Path, commits: int) -> None:
 def test_iceberg(iceberg: dict[str, Any], commits: int) -> None:
     spec = iceberg_spec(iceberg, partitionBy=["part"])
     # Shorter than a query may have it, so that snapshots are as few as with fewer commits an hour.
-    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2 minutes")})
+    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2m")})
     to = IcebergTarget(spec.model_copy(update={"maintenance": kept}), COLUMNS, "counts", "a-checkpoint")
     to.take(FRESH)
 

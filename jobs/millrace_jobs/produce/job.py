@@ -347,7 +347,7 @@ def _seconds(text: str | None, option: str) -> float | None:
     try:
         return PositiveDuration(text).seconds
     except ValueError:
-        hint = "write a whole number and a unit, such as 500ms, 30s or 10 minutes"
+        hint = "write whole numbers, each with a unit, such as 500ms, 30s or 1h30m"
         raise MillraceError(Problem(f"{option} {text} is not a duration longer than zero", hint)) from None
 
 

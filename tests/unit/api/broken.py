@@ -227,8 +227,8 @@ BROKEN = [
     (
         PYTHON,
         14,
-        "      window: {column: at, size: 1m, slide: 10 minutes}",
-        "14: spec.query.python.window.slide: slide is longer than size (got size: 1m, slide: 10 minutes); "
+        "      window: {column: at, size: 1m, slide: 10m}",
+        "14: spec.query.python.window.slide: slide is longer than size (got size: 1m, slide: 10m); "
         "write a slide of at most the size, or leave it out for a tumbling window",
     ),
     (

@@ -19,7 +19,7 @@ names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
 paths = texts.filter(lambda path: path_problem(path) is None)
 counts = st.integers(1, 1000)
-durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"]))
+durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h", "h30m", "d"]))
 sizes = st.builds("{}{}".format, counts, st.sampled_from(("k", "m", "g", "t", "Mi", "Gi")))
 positives = st.floats(0.001, 1e9)
 scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | texts

@@ -17,7 +17,7 @@ from .changed_queries import FILES, SQL, a_query, changed
 KAFKA = {
     "kafka": {"bootstrapServers": "a:9092", "topic": "trips"},
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
-    "watermark": {"column": "at", "delay": "10 minutes"},
+    "watermark": {"column": "at", "delay": "10m"},
 }
 BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "Latest"}}
 STATIC = {
@@ -33,7 +33,7 @@ PYTHON = {
     "python": {
         "aggregator": "trips:Fares",
         "groupBy": ["city"],
-        "window": {"column": "at", "size": "10 minutes"},
+        "window": {"column": "at", "size": "10m"},
         "options": {"column": "fare"},
     }
 }
@@ -104,7 +104,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
     [
         (FILES, ("files", "maxFilesPerBatch"), 100),
         (FILES, ("corruptRecords",), {"policy": "Drop"}),
-        (FILES, ("watermark", "delay"), "1 hour"),
+        (FILES, ("watermark", "delay"), "1h"),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"),
         (FILES, ("schema",), "AT timestamp, city string, fare double"),
         (FILES, ("schema",), "fare DOUBLE, at TIMESTAMP"),
@@ -283,7 +283,7 @@ def test_of_sql_whose_state_is_not_known_only_the_formatting_may_change(log):
     [
         (("aggregator",), "trips:Tips"),
         (("groupBy",), ["city", "fare"]),
-        (("window", "size"), "1 hour"),
+        (("window", "size"), "1h"),
         (("options",), {"column": "tip"}),
     ],
 )

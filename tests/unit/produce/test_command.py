@@ -94,7 +94,7 @@ NAMED = ("--topic", "rides", *SERVERS)
         ((*NAMED, "--generate", "rate", "--rate", "nan"), "--rate is nan; write a number above 0"),
         ((*NAMED, "--generate", "rate", "--rate", "1", "--rate-trace", "trace.csv"), "--rate and --rate-trace exclude"),
         ((*NAMED, "--generate", "rate", "--rate-trace", "none.csv"), "none.csv: cannot be read as a rate trace"),
-        ((*NAMED, "--generate", "rate", "--drift", "5"), "--drift 5 is not a duration longer than zero; write a whole"),
+        ((*NAMED, "--generate", "rate", "--drift", "5"), "--drift 5 is not a duration longer than zero; write whole n"),
         ((*NAMED, "--generate", "rate", "--duration", "0s"), "--duration 0s is not a duration longer than zero"),
         ((*NAMED, "--generate", "rate", "--start", "noon"), "--start noon is not a time; write it as 2026-01-31T12"),
         (("query.yaml", "--generate", "rate"), "query.yaml: the file has the Kafka sources rides.rides, rides.zones,"),
