@@ -35,7 +35,7 @@ class Counting:
         """Return the query. Under another name, it counts the same records into a table of its own."""
         broker = self.query.on.broker
         table = topics.make(broker, self._table(name), 2, cleanup_policy="compact")
-        source = {"bootstrapServers": broker.bootstrap, "topic": self._records, "startingOffsets": "earliest"}
+        source = {"bootstrapServers": broker.bootstrap, "topic": self._records, "startingOffsets": "Earliest"}
         base = {
             "sources": {"records": {"kafka": source, "schema": "name STRING"}},
             "query": {"sql": SQL},

@@ -24,7 +24,7 @@ def document(name: str, **spec: Any) -> dict[str, Any]:
         "driver": small | {"podTemplate": _with_resources("driver")},
         "executors": {"initial": 1, "min": 1, "max": 1} | small | {"podTemplate": _with_resources("executor")},
         "partitioner": {"pod": {"podTemplate": _with_resources("partitioner")}},
-        "checkpoint": {"claim": CLAIM},
+        "checkpoint": {"claimName": CLAIM},
     }
     if "checkpoint" in spec:
         del base["checkpoint"]  # which has one place

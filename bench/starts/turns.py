@@ -82,7 +82,7 @@ def kafka_query(folder: Path, algorithm: str, broker: Broker, topics: tuple[str,
     fill(broker.bootstrap, topics[0], "uniform", RECORDS)
     create(broker.bootstrap, topics[1])
     servers = {"bootstrapServers": broker.bootstrap}
-    source = {"kafka": {**servers, "topic": topics[0], "startingOffsets": "earliest"}, "format": "json"}
+    source = {"kafka": {**servers, "topic": topics[0], "startingOffsets": "Earliest"}, "format": "json"}
     return _write(folder, algorithm, source, {"kafka": {**servers, "topic": topics[1]}})
 
 
@@ -127,7 +127,7 @@ def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
 
 def _write(folder: Path, algorithm: str, source: Mapping[str, object], sink: Mapping[str, object]) -> Path:
     spec = {
-        "sources": {"s": {**source, "schema": SCHEMA, "watermark": {"column": "at", "delay": "5 seconds"}}},
+        "sources": {"s": {**source, "schema": SCHEMA, "watermark": {"column": "at", "delay": "5s"}}},
         "query": {"sql": SQL},
         "sink": sink,
         "emit": "OnUpdate",

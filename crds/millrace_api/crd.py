@@ -180,13 +180,6 @@ def _written(model: type[Model]) -> Schema:
                 node["required"].remove(name)
             if written == Authored.NOTHING:
                 del node["properties"][name]
-            elif written == Authored.DEPRECATED:
-                described = f"Deprecated: write it in a Connection. {declared['description']}"
-                node["properties"][name] = {
-                    "type": "object",
-                    "description": described,
-                    "additionalProperties": True,
-                }
         if not node.get("required", True):
             del node["required"]
     return _without_unused(schema)

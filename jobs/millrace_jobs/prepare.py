@@ -128,7 +128,7 @@ def _query(algorithm: str, folder: Path) -> StreamQuery:
     source = {
         "files": {"path": str(folder / "in"), "format": "csv"},
         "schema": "word STRING, number BIGINT, at TIMESTAMP",
-        "watermark": {"column": "at", "delay": "5 seconds"},
+        "watermark": {"column": "at", "delay": "5s"},
     }
     sql = "SELECT window.start AS since, word, count(*) AS n FROM s GROUP BY window(at, '1 minute'), word"
     spec = {

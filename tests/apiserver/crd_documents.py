@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from millrace_api.model.base import Model
 from unit.api.documents import MINIMAL, PYTHON
@@ -29,6 +32,26 @@ def as_told_by_cel(sentence: str) -> str:
     """``LINE: FIELD: MESSAGE (got VALUES); HINT`` without place and values, which the API server tells in its way."""
     without_values = re.sub(r" \(got [^;]*\)(?=;)", "", sentence)
     return without_values.split(": ", 2)[2]
+
+
+def as_users_write(text: str) -> list[dict[str, Any]]:
+    """Return the objects for a query whose Kafka logins are resolved: its Connections, and the query that names them."""
+    query: dict[str, Any] = yaml.safe_load(text)
+    places = {**query["spec"]["sources"], "results": query["spec"]["sink"]}
+    connections = []
+    for name, place in places.items():
+        kafka = place.get("kafka", {})
+        if kafka.keys() & {"tls", "sasl"}:
+            known = {part: kafka.pop(part) for part in ("bootstrapServers", "tls", "sasl") if part in kafka}
+            connections.append(connection(name, known))
+            kafka["connection"] = name
+    return [*connections, query]
+
+
+def connection(name: str, kafka: dict[str, Any]) -> dict[str, Any]:
+    """Return a Connection."""
+    api = {"apiVersion": "millrace.io/v1alpha1", "kind": "Connection"}
+    return api | {"metadata": {"name": name}, "spec": {"kafka": kafka}}
 
 
 STATUS = {

@@ -37,7 +37,7 @@ def query(name: str, reads: str) -> dict[str, Any]:
             "sources": {"lines": {"kafka": kafka | {"topic": reads}, "schema": "shop STRING"}},
             "query": {"sql": "SELECT shop, count(*) AS n FROM lines GROUP BY shop"},
             "sink": {"kafka": kafka | {"topic": name}},
-            "checkpoint": {"claim": "checkpoints"},
+            "checkpoint": {"claimName": "checkpoints"},
         },
     }
 

@@ -108,12 +108,12 @@ def test_a_field_that_is_gone_from_the_file_is_removed_as_by_apply(diff, kubectl
 
 @pytest.mark.usefixtures("applied")
 def test_another_checkpoint_is_refused_in_the_servers_words(diff, kubectl):
-    changed = ON_CLUSTER.replace("claim: checkpoints", "claim: others")
+    changed = ON_CLUSTER.replace("claimName: checkpoints", "claimName: others")
     status, said = diff(changed)
     assert status == 2
     assert re.search(r"refused by the API server: StreamQuery.* checkpoint cannot be changed", said)
-    assert "spec.checkpoint.claim checkpoints others the API server rejects the change" in said
-    assert stored(kubectl)[0]["checkpoint"] == {"claim": "checkpoints"}
+    assert "spec.checkpoint.claimName checkpoints others the API server rejects the change" in said
+    assert stored(kubectl)[0]["checkpoint"] == {"claimName": "checkpoints"}
 
 
 @pytest.mark.usefixtures("applied")

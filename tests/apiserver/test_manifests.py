@@ -7,6 +7,8 @@ import yaml
 
 from unit.resources.cases import CASES, objects_of
 
+from .crd_documents import as_users_write
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 
@@ -61,5 +63,5 @@ def test_applying_the_objects_of_a_query_twice_changes_nothing(plane, namespace,
 
 def owner_of(text: str, namespace: str) -> dict[str, object]:
     """The query itself, in this namespace."""
-    document: dict[str, object] = yaml.safe_load(text)
+    document: dict[str, object] = as_users_write(text)[-1]
     return document | {"metadata": {"name": "trips-by-cell", "namespace": namespace}}

@@ -16,7 +16,7 @@ from unit.api.unsound import UNSOUND
 from unit.resources.cases import CASES, objects_of
 
 from .conftest import install_crd
-from .crd_documents import as_told_by_cel, rules_without_cel
+from .crd_documents import as_told_by_cel, as_users_write, rules_without_cel
 from .observed import PATIENCE, mounted_configuration, ready_of, status_of, wait_until
 from .operators import running_operator
 
@@ -76,7 +76,7 @@ def test_a_correction_is_seen_and_told_in_events(kubectl):
 
 @pytest.mark.usefixtures("operator")
 def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(kubectl):
-    kubectl("apply", "-f", "-", document=CASES["secured"])
+    kubectl("apply", "-f", "-", document=as_users_write(CASES["secured"]))
     made = [each for each in objects_of(CASES["secured"]) if not each.get("immutable")]
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))

@@ -17,6 +17,7 @@ import yaml
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from unit.resources.cases import CASES, SMALLEST, objects_of
 
+from .crd_documents import as_users_write
 from .observed import status_of, wait_until
 from .operators import running_operator
 
@@ -133,7 +134,7 @@ def test_replicas_follow_the_plan_and_those_with_the_highest_numbers_go_first(ku
 
 @pytest.mark.usefixtures("operator")
 def test_what_replicas_need_is_taken_as_it_is_and_goes_with_the_query(kubectl):
-    kubectl("apply", "-f", "-", document=CASES["dedicated"])
+    kubectl("apply", "-f", "-", document=as_users_write(CASES["dedicated"]))
     made = [each for each in objects_of(CASES["dedicated"]) if not each.get("immutable")]
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     wait_until(lambda: kubectl("get", *names, "-o", "name").count(NAME) == len(names))

@@ -51,8 +51,8 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
         'spec.serviceAccountName: "admin" is not allowed in namespace {}; write what matches one of streams-*',
     ),
     "claim": (
-        {"checkpoint": {"claim": "other"}},
-        'spec.checkpoint.claim: a checkpoint on the claim "other" is not allowed in namespace {}',
+        {"checkpoint": {"claimName": "other"}},
+        'spec.checkpoint.claimName: a checkpoint on the claim "other" is not allowed in namespace {}',
     ),
     "broker": (
         {"sink": {"kafka": {"bootstrapServers": "evil:9092", "topic": "out"}}},

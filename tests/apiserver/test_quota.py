@@ -15,6 +15,7 @@ from lab.processes import Process
 from millrace_operator.lifecycle.autoscaling.quota_room import room_for
 from unit.resources.cases import CASES, SMALLEST
 
+from .crd_documents import as_users_write
 from .granted_rights import RULES, Right, grant, rights
 from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
@@ -100,7 +101,7 @@ def test_what_else_admission_refuses_is_reported(kubectl: Kubectl) -> None:
 
 @pytest.mark.usefixtures("operator")
 def test_replicas_without_room_are_reported(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", document=CASES["dedicated"])
+    kubectl("apply", "-f", "-", document=as_users_write(CASES["dedicated"]))
     replicas = "millrace.io/role=partitioner"
     wait_until(lambda: has_driver(kubectl) and status_of(kubectl, NAME).get("partitioner") is not None)
     before = status_of(kubectl, NAME)["partitioner"]["replicas"]

@@ -41,7 +41,7 @@ QUERY = {
         "sources": {"events": {"rate": {"recordsPerSecond": 4000, "keys": 50}}},
         "query": {"sql": "SELECT key, count(*) AS n, avg(value) AS mean FROM events GROUP BY key"},
         "sink": {"console": {}},
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "batchInterval": "500ms",
         "partitioner": {"algorithm": "hash"},
         "parallelism": {"initial": 2, "max": 4},

@@ -56,7 +56,7 @@ def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(installation:
             "trips-by-cell",
             sources={
                 "trips": {
-                    "kafka": {"bootstrapServers": broker.bootstrap, "topic": "trips", "startingOffsets": "earliest"},
+                    "kafka": {"bootstrapServers": broker.bootstrap, "topic": "trips", "startingOffsets": "Earliest"},
                     "schema": "cell STRING, fare BIGINT",
                 }
             },

@@ -136,7 +136,7 @@ def connection(broker: Broker) -> dict[str, Any]:
 
 def counts(records: str, table: str) -> dict[str, Any]:
     """A query that reads, places and writes by the login."""
-    source = {"connection": "guarded", "topic": records, "startingOffsets": "earliest"}
+    source = {"connection": "guarded", "topic": records, "startingOffsets": "Earliest"}
     return document(
         "counts",
         sources={"records": {"kafka": source, "schema": "name STRING"}},

@@ -90,7 +90,7 @@ def joined(broker, topic, records, project):
     source = {
         "files": {"path": "in", "format": "csv"},
         "schema": "at TIMESTAMP, customer BIGINT, n INT",
-        "watermark": {"column": "at", "delay": "1 minute"},
+        "watermark": {"column": "at", "delay": "1m"},
     }
     kafka = {"bootstrapServers": broker.bootstrap, "topic": topic, "maxRecordsPerBatch": 40}
     file = project.query(SQL, sources={"clicks": source, "customers": CUSTOMERS | {"kafka": kafka}})

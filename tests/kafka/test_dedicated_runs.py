@@ -242,7 +242,7 @@ def test_a_run_that_ends_by_itself_goes_on_with_another_filter(
 
 def test_a_query_that_ends_where_the_topic_ends(made_topics: Broker, run: Callable[..., Job]) -> None:
     topics.fill(made_topics, SOURCE, [record(i) for i in range(100)], 0)
-    kafka = {"bootstrapServers": made_topics.bootstrap, "topic": SOURCE, "endingOffsets": "latest"}
+    kafka = {"bootstrapServers": made_topics.bootstrap, "topic": SOURCE, "endingOffsets": "Latest"}
     job = run(query=sums("value > 0"), events={"kafka": kafka})
     assert job.wait() == 0, job.report()
     assert sum(records for _, records, _ in totals(made_topics)) == 100

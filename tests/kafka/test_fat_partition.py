@@ -64,7 +64,7 @@ def document(servers: str, topic: str, folder: Path) -> dict[str, Any]:
             "query": {"sql": "SELECT key, count(*) AS records, sum(n) AS total FROM events GROUP BY key"},
             "sink": {"files": {"path": str(folder / "results")}},
             "emit": "OnUpdate",
-            "batchInterval": "10 minutes",
+            "batchInterval": "10m",
             "partitioner": {"replicas": {"max": 8}},
             "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
         },

@@ -27,7 +27,7 @@ SPREAD = {
     "aggregator": "spark.aggregators:Spread",
     "options": {"column": "value"},
     "groupBy": ["key"],
-    "window": {"column": "moment", "size": "1 minute"},
+    "window": {"column": "moment", "size": "1m"},
 }
 
 
@@ -75,7 +75,7 @@ def test_final_rows_of_windows_come_once(spark, broker, make_topic, tmp_path):
         tmp_path,
         schema=COLUMNS,
         sql=WINDOWS.format(window=SPARK_WINDOW),
-        watermark=("moment", "30 seconds"),
+        watermark=("moment", "30s"),
         emit="OnWindowClose",
         sink=into("kafka", broker, topic),
     )
@@ -124,7 +124,7 @@ def test_rows_of_a_table_expire_with_their_windows(spark, broker, make_topic, tm
         spark,
         tmp_path,
         schema=COLUMNS,
-        watermark=("moment", "30 seconds"),
+        watermark=("moment", "30s"),
         sink=into("table", broker, topic),
         **({"sql": sql} if kind == "sql" else {"python": SPREAD}),
     )

@@ -43,12 +43,12 @@ def timed(broker, topic, millis, partition=0):
 def test_a_new_query_starts_at_the_earliest_record_or_behind_the_latest(broker, topic, tmp_path):
     topics.fill(broker, topic, ["old"])
     earliest = opened(broker, tmp_path / "earliest", {"topic": topic})
-    latest = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "latest"})
+    latest = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "Latest"})
     assert latest.initial() == {topic: {"0": 1}}
     topics.fill(broker, topic, ["new"])
     assert run(earliest)[0] == [b"old", b"new"]
     assert run(latest)[0] == [b"new"]
-    again = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "latest"})
+    again = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "Latest"})
     assert again.initial() == {topic: {"0": 1}}  # a query that ended before its first batch did
 
 
@@ -87,7 +87,7 @@ def test_ending_at_latest_is_the_end_as_of_the_first_start(broker, make_topic, t
     topics.fill(broker, topic, ["a", "b"], partition=0)
     with transaction(broker, topic) as producer:
         producer.produce(topic, "c", partition=1)
-    spec = {"topic": topic, "endingOffsets": "latest"}
+    spec = {"topic": topic, "endingOffsets": "Latest"}
     source = opened(broker, tmp_path, spec)
     start = source.initial()
     assert not source.exhausted(start)
@@ -160,7 +160,7 @@ def test_a_run_that_misses_its_topic_says_so_to_the_operator(spark, broker, tmp_
 def test_new_partitions_are_found_while_running_and_begin_at_their_beginning(broker, make_topic, tmp_path):
     topic = make_topic(partitions=1)
     topics.fill(broker, topic, ["a"])
-    source = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "latest"})
+    source = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "Latest"})
     start = source.initial()
     assert source.latest(start, everything=False) == start
     topics.add_partitions(broker, topic, 3)
@@ -168,7 +168,7 @@ def test_new_partitions_are_found_while_running_and_begin_at_their_beginning(bro
     end = source.latest(start, everything=False)
     assert end == {topic: {"0": 1, "2": 2}}
     assert values(source, start, end, 1) == [[b"b", b"c"]]
-    again = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "latest"})
+    again = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "Latest"})
     assert values(again, start, end, 1) == [[b"b", b"c"]]  # replayed after a crash
     topics.fill(broker, topic, ["d"], partition=1)
     assert values(again, end, again.latest(end, everything=False)) == [[b"d"]]

@@ -98,7 +98,7 @@ def test_a_stream_meets_no_row_after_its_delete(broker, topic, tmp_path):
     events = {
         "files": {"path": "in", "format": "csv"},
         "schema": "at TIMESTAMP, who STRING, n INT",
-        "watermark": {"column": "at", "delay": "1 minute"},
+        "watermark": {"column": "at", "delay": "1m"},
     }
     table = TABLE | {"kafka": {"bootstrapServers": broker.bootstrap, "topic": topic}}
     file = project.query(

@@ -80,7 +80,7 @@ def test_many_commits_to_a_delta_table_leave_few_files(tmp_path: Path, commits: 
 def test_many_commits_to_an_iceberg_table_leave_few_files(iceberg: dict[str, Any], commits: int) -> None:
     spec = iceberg_spec(iceberg, partitionBy=["part"])
     # Shorter than a query may have it, so that snapshots are as few as with fewer commits an hour.
-    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2 minutes")})
+    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2m")})
     to = IcebergTarget(spec.model_copy(update={"maintenance": kept}), COLUMNS, "counts", "a-checkpoint")
     to.take(FRESH)
 

@@ -113,7 +113,7 @@ def test_files_are_read_once(tmp_path: Path, place: ObjectPath) -> None:
     source = query["spec"]["sources"]["events"]
     del source["replay"]
     source["files"] = {"path": str(inbox), "format": "parquet"}
-    source["watermark"]["delay"] = "30000 days"
+    source["watermark"]["delay"] = "30000d"
     run.file.write_text(yaml.safe_dump(query), encoding="utf-8")
     table = with_zones(run.events)
     for part in range(2):

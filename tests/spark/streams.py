@@ -38,7 +38,7 @@ Placing = tuple[str, int, int]
 
 COMBINATIONS = [(n, m) for n in (1, 2, 7, 16) for m in (1, 3)]
 
-FOREVER = "30000 days"
+FOREVER = "30000d"
 """A watermark delay long enough that no record is late."""
 
 

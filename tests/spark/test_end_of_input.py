@@ -30,7 +30,7 @@ def run(folder: Path, plan: str, sources: Mapping[str, tuple[str, str]], sql: st
         (folder / name).mkdir(exist_ok=True)
         columns = [column.split()[0] for column in schema.split(", ")]
         (folder / name / "records.csv").write_text("\n".join([",".join(columns), *records.split()]) + "\n", "utf-8")
-        watermark = {"column": columns[-1], "delay": "1 hour"}
+        watermark = {"column": columns[-1], "delay": "1h"}
         definitions[name] = {"files": {"path": name, "format": "csv"}, "schema": schema, "watermark": watermark}
     spec = {
         "sources": {
@@ -170,7 +170,7 @@ def test_windows_close_in_a_folder_of_any_name(tmp_path: Path, name: str) -> Non
     assert results(folder) == Counter([("2023-12-28", "1"), ("2024-01-04", "5")])
 
 
-@pytest.mark.parametrize("window", [None, {"column": "at", "size": "7 days"}])
+@pytest.mark.parametrize("window", [None, {"column": "at", "size": "7d"}])
 def test_python_aggregators_end_with_their_windows_and_without(tmp_path: Path, window: dict[str, str] | None) -> None:
     """Without a window there is no timer to ask for."""
     python = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": "v"}, "groupBy": ["v"]}

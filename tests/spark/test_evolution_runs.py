@@ -38,7 +38,7 @@ def results(project: Project, folder: str = "out") -> Counter[tuple[str, ...]]:
 
 def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1 hour"}}
+    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1h"}}
     expected: Counter[tuple[str, ...]] = Counter()
 
     project.give("0.csv", events(0))
@@ -95,7 +95,7 @@ def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing
 
 def test_comments_may_come_and_go(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1 hour"}}
+    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1h"}}
     texts = [SQL, SQL.replace("who,", "who, -- a or b\n").replace("sum(n)", "sum(n) /* seconds */"), SQL]
     for number, sql in enumerate(texts):
         project.give(f"{number}.csv", events(0))

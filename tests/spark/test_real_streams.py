@@ -205,7 +205,7 @@ def test_a_python_aggregator_finds_the_most_frequent_values(spark, tmp_path, dat
         "aggregator": "top_values:TopValues",
         "options": {"column": "url", "k": 3},
         "groupBy": ["response", "method"],
-        "window": {"column": "time", "size": "3 hours", "slide": "1 hour"},
+        "window": {"column": "time", "size": "3h", "slide": "1h"},
     }
     placings = [(algorithm, n, m) for n, m in random.Random(algorithm).sample(COMBINATIONS, len(COMBINATIONS))]
     stream = Stream(

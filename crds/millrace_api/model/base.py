@@ -67,8 +67,6 @@ class Authored(StrEnum):
     """Only a Connection has it."""
     OPTIONAL = "optional"
     """It may be left out, since a Connection has it."""
-    DEPRECATED = "deprecated"
-    """It is read as before, without a schema in the CRD; new documents have it in a Connection."""
 
     @property
     def keywords(self) -> dict[str, JsonValue]:

@@ -207,7 +207,11 @@ class CheckpointSpec(Model):
     """Where offsets, plans and state are stored."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"),
+        exactly_one(
+            "uri",
+            "claim_name",
+            hint="write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
+        ),
     )
 
     uri: Uri | None = Field(
@@ -215,6 +219,6 @@ class CheckpointSpec(Model):
         description="Folder as a file URI, such as file:///var/lib/millrace, or a prefix in S3 or Azure, such as "
         "s3a://lake/checkpoints/trips or abfss://lake@account.blob.core.windows.net/trips.",
     )
-    claim: Annotated[Text, Field(max_length=253)] | None = Field(
-        default=None, description="PersistentVolumeClaim in the query's namespace."
+    claim_name: Annotated[Text, Field(max_length=253)] | None = Field(
+        default=None, description="Name of a PersistentVolumeClaim in the query's namespace."
     )

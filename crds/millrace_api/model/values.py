@@ -31,7 +31,7 @@ _MICROSECONDS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_UNIT = "us|ms|s|m|h|d|(?:microsecond|millisecond|second|minute|hour|day)s?"
+_PART = "[0-9]{1,12}(?:us|ms|s|m|h|d)"
 _LONGEST_DAYS = 36_500
 
 
@@ -47,7 +47,7 @@ class _TextValue(str):
 
     def __new__(cls, text: str) -> Self:
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
-        if not isinstance(text, str) or not re.fullmatch(cls.pattern, text) or len(text) > cls.max_length:
+        if not isinstance(text, str) or len(text) > cls.max_length or not re.fullmatch(cls.pattern, text):
             raise problem(f"{_quoted(text)} is not {cls.what}", cls.hint)
         return super().__new__(cls, text)
 
@@ -65,26 +65,24 @@ class _TextValue(str):
 
 
 class Duration(_TextValue):
-    """A length of time, a whole number and a unit: ``500ms``, ``30s``, ``10 minutes``, ``1h``, ``2 days``."""
+    """A length of time as Go and most Kubernetes APIs write it, ``500ms``, ``30s``, ``1h30m``; ``d`` is 24 hours."""
 
     __slots__ = ()
-    pattern = f"[0-9]{{1,12}} ?(?:{_UNIT})"
+    pattern = f"(?:{_PART})+"
     what = "a duration"
-    hint = "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days"
+    hint = "write whole numbers, each with one of d, h, m, s, ms, us, such as 500ms, 30s, 1h30m or 7d"
 
     def __new__(cls, text: str) -> Self:
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         value = super().__new__(cls, text)
         if value.microseconds > _LONGEST_DAYS * _MICROSECONDS["d"]:
-            raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS} days")
+            raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS}d")
         return value
 
     @property
     def microseconds(self) -> int:
         """The whole length in microseconds (not a component of it)."""
-        number, unit = re.fullmatch(r"([0-9]+) ?(\w+)", self).groups()  # type: ignore[union-attr]
-        short = {"mic": "us", "mil": "ms"}.get(unit[:3], unit[0]) if len(unit) > 2 else unit
-        return int(number) * _MICROSECONDS[short]
+        return sum(int(number) * _MICROSECONDS[unit] for number, unit in re.findall(r"([0-9]+)([a-z]+)", self))
 
     @property
     def timedelta(self) -> timedelta:
@@ -101,7 +99,7 @@ class PositiveDuration(Duration):
     """A :class:`Duration` longer than zero."""
 
     __slots__ = ()
-    pattern = f"0*[1-9][0-9]{{0,11}} ?(?:{_UNIT})"
+    pattern = f"(?:{_PART})*0*[1-9][0-9]{{0,11}}(?:us|ms|s|m|h|d)(?:{_PART})*"
     what = "a duration longer than zero"
 
 

@@ -52,7 +52,7 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
     """Return what to do instead; for Kafka with the time from which to read again."""
     checkpoint = query.spec.checkpoint
-    claimed = checkpoint is not None and checkpoint.claim is not None
+    claimed = checkpoint is not None and checkpoint.claim_name is not None
     other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
     hint = f"write it as it was, or {other} to start over"
     watermark = log.watermark_ms()

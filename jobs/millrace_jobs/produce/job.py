@@ -156,7 +156,7 @@ def _writer_schema(spec: SourceSpec, file: Path) -> str | None:
         return None
     if spec.avro.writer_schema is None:
         message = "the source's messages have the framing of a schema registry, which produce does not write"
-        raise MillraceError(Problem(message, "write avro.writerSchema instead of avro.registry", str(file)))
+        raise MillraceError(Problem(message, "give the source avro.writerSchema", str(file)))
     return spec.avro.writer_schema
 
 
@@ -347,7 +347,7 @@ def _seconds(text: str | None, option: str) -> float | None:
     try:
         return PositiveDuration(text).seconds
     except ValueError:
-        hint = "write a whole number and a unit, such as 500ms, 30s or 10 minutes"
+        hint = "write whole numbers, each with a unit, such as 500ms, 30s or 1h30m"
         raise MillraceError(Problem(f"{option} {text} is not a duration longer than zero", hint)) from None
 
 

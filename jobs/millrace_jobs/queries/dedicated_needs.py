@@ -25,7 +25,7 @@ def source_problem(source: SourceSpec) -> Problem | None:
         return Problem(message, f"{_INLINE}, or name them in topic: or topics:", field=_FIELD)
     if kafka.ending_timestamp is not None:
         message = "placement Dedicated does not know which records are before endingTimestamp"
-        return Problem(message, f"{_INLINE}, or write endingOffsets: latest", field=_FIELD)
+        return Problem(message, f"{_INLINE}, or write endingOffsets: Latest", field=_FIELD)
     return None
 
 

@@ -17,7 +17,6 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.connections import DEPRECATED, inline_logins
 from millrace_api.validation.loading import load_queries, locate, query_documents, validate_file
 from millrace_api.validation.places import is_object
 from millrace_api.validation.store_costs import store_costs
@@ -103,9 +102,6 @@ def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = T
 def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem]:
     """Return warnings about settings that work badly, not at all, or for money; the file must have no problems."""
     found = []
-    for document in query_documents(path):
-        notes = [Problem(DEPRECATED, field=field) for field in inline_logins(document.value)]
-        found += locate(notes, path, document.value["metadata"]["name"])
     for query in load_queries(path, connections) if query_documents(path) else ():
         if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
             interval = query.spec.batch_interval

@@ -22,7 +22,7 @@ _SHARED = ("persistentVolumeClaim", "csi")
 """Types of volumes that pods may share. Every other one of the restricted level is one pod's own, or is read-only."""
 
 _HINT = (
-    "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount, "
+    "write checkpoint: {claimName: NAME}, a PersistentVolumeClaim that driver and executors can mount, "
     "or {uri: s3a://BUCKET/PREFIX} or {uri: abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX}"
 )
 _MOUNT_HINT = (
@@ -45,8 +45,8 @@ def checkpoint_problems(query: StreamQuery) -> Iterator[Problem]:
         message = f"{quote(checkpoint.uri)} is not a plain absolute path"
         yield Problem(message, "write one such as file:///mnt/checkpoints", field="spec.checkpoint.uri")
     elif checkpoint_volume(query) is None:
-        field = "uri" if checkpoint.uri is not None else "claim"
-        value = checkpoint.uri if checkpoint.uri is not None else checkpoint.claim
+        field = "uri" if checkpoint.uri is not None else "claimName"
+        value = checkpoint.uri if checkpoint.uri is not None else checkpoint.claim_name
         message = f"the checkpoint {quote(value)} is not on a volume that driver and executors share and may write"
         yield Problem(message, _MOUNT_HINT, field=f"spec.checkpoint.{field}")
 

@@ -67,7 +67,7 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
         spec |= {field: rest} if rest else {}
     secrets: dict[str, set[str]] = {}
     spec = _with_files(spec, secrets)
-    if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
+    if query.spec.checkpoint is not None and query.spec.checkpoint.claim_name is not None:
         spec["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
     metadata = {part: value for part, value in document["metadata"].items() if part in ("name", "namespace")}
     return document | {"metadata": metadata, "spec": spec}, secrets

@@ -226,12 +226,14 @@ def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> 
     """Yield the problem of a checkpoint on another volume than the allowed claims, however the query names it."""
     if in_object_store(query):
         message = f"a checkpoint in an object store is {where}, where claims are named and no checkpointUris"
-        yield Problem(message, "write checkpoint: {claim: NAME} with one of these claims", field="spec.checkpoint.uri")
+        yield Problem(
+            message, "write checkpoint: {claimName: NAME} with one of these claims", field="spec.checkpoint.uri"
+        )
         return
     volume, checkpoint = checkpoint_volume(query) or {}, query.spec.checkpoint
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
     if checkpoint is not None and not matches_any(patterns, claim):
-        field = "spec.checkpoint.claim" if checkpoint.claim is not None else "spec.checkpoint.uri"
+        field = "spec.checkpoint.claimName" if checkpoint.claim_name is not None else "spec.checkpoint.uri"
         on = f"on the claim {quote(claim)}" if claim is not None else "on a volume that is no claim"
         yield Problem(f"a checkpoint {on} is {where}", _allowed(patterns), field=field)
 

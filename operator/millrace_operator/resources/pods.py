@@ -242,8 +242,8 @@ def _spark_volumes(query: StreamQuery) -> Volumes:
         _LOCAL: (LOCAL, {"emptyDir": {}}),
     }
     checkpoint = query.spec.checkpoint
-    if checkpoint is not None and checkpoint.claim is not None:
-        volumes["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
+    if checkpoint is not None and checkpoint.claim_name is not None:
+        volumes["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim_name}})
     return volumes
 
 

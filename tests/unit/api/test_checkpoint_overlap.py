@@ -138,7 +138,7 @@ def test_event_log_and_lineage_beside_results_are_accepted(place: str) -> None:
 
 def test_an_event_log_among_results_is_refused_wherever_the_checkpoint_is() -> None:
     parts = {
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "sources": {"trips": {"rate": {}}},
         "query": {"sql": "SELECT key FROM trips"},
         "sink": {"files": {"path": "s3a://lake/trips"}},

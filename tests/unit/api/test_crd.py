@@ -110,7 +110,7 @@ def test_the_schema_is_structural():
 
 def test_only_free_form_fields_keep_what_they_do_not_know():
     free = {path.rsplit(".", 1)[1] for path, n in NODES.items() if n.get("x-kubernetes-preserve-unknown-fields")}
-    assert free == {"options", "podTemplate", "additionalProperties", "tls", "sasl"}
+    assert free == {"options", "podTemplate", "additionalProperties"}
     assert [p for p in NODES if p.endswith("parameters.additionalProperties")] == [
         ".spec.partitioner.parameters.additionalProperties"
     ]

@@ -105,7 +105,7 @@ FIELD_MISTAKES = [
         12,
         "  batchInterval: 30",
         "12: spec.batchInterval: 30 is not a duration longer than zero; "
-        "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days",
+        "write whole numbers, each with one of d, h, m, s, ms, us, such as 500ms, 30s, 1h30m or 7d",
     ),
     (
         12,

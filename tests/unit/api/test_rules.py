@@ -3,6 +3,7 @@
 import pytest
 
 from .broken import BROKEN, KAFKA
+from .connection_documents import CONNECTION
 from .documents import MINIMAL, PYTHON, changed, problems
 
 
@@ -12,8 +13,8 @@ def test_a_broken_rule_is_one_sentence_with_its_line(tmp_path, text, line, repla
 
 
 def test_a_query_does_not_stop_at_the_earliest_offsets(tmp_path):
-    assert problems(tmp_path, changed(MINIMAL, 7, f"{KAFKA}, endingOffsets: earliest}}")) == [
-        '7: spec.sources.trips.kafka.endingOffsets: "earliest" is not one of latest; write one of latest'
+    assert problems(tmp_path, changed(MINIMAL, 7, f"{KAFKA}, endingOffsets: Earliest}}")) == [
+        '7: spec.sources.trips.kafka.endingOffsets: "Earliest" is not one of Latest; write one of Latest'
     ]
 
 
@@ -23,8 +24,8 @@ def test_the_documents_themselves_are_sound(tmp_path, text):
 
 
 def test_messages_that_name_their_schema_need_columns(tmp_path):
-    registry = f"{KAFKA}}}\n      format: avro\n      avro: {{registry: 'http://registry:8081'}}"
-    text = changed(MINIMAL, 7, registry)
+    registry = "      kafka: {connection: trips, topic: trips}\n      format: avro\n      avro: {}"
+    text = f"{changed(MINIMAL, 7, registry)}---\n{CONNECTION}"
     assert problems(tmp_path, text) == []
     assert problems(tmp_path, text.replace("      schema: cell STRING, fare DOUBLE, at TIMESTAMP\n", "")) == [
         "6: spec.sources.trips: schema is missing; "

@@ -14,17 +14,14 @@ from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuratio
         ("7us", 7),
         ("500ms", 500_000),
         ("2s", 2_000_000),
-        ("30 s", 30_000_000),
         ("10m", 600_000_000),
-        ("10 minutes", 600_000_000),
-        ("1 minute", 60_000_000),
-        ("3 microseconds", 3),
-        ("3 milliseconds", 3_000),
-        ("1 second", 1_000_000),
         ("1h", 3_600_000_000),
-        ("2 hours", 7_200_000_000),
+        ("1h30m", 5_400_000_000),
+        ("1m5ms7us", 60_005_007),
+        ("1s1m", 61_000_000),
         ("1d", 86_400_000_000),
-        ("36500 days", 36_500 * 86_400_000_000),
+        ("1d0h1s", 86_401_000_000),
+        ("36500d", 36_500 * 86_400_000_000),
     ],
 )
 def test_duration_keeps_its_text_and_knows_its_length(text, microseconds):
@@ -46,10 +43,13 @@ def test_duration_keeps_its_text_and_knows_its_length(text, microseconds):
         "+1s",
         " 1s",
         "1s ",
-        "1  s",
-        "1 S",
-        "1h30m",
-        "10 mins",
+        "1 s",
+        "1S",
+        "1h 30m",
+        "1h30",
+        "10mins",
+        "10 minutes",
+        "1w",
         "1e3s",
         "١s",
         "1s\n",
@@ -59,23 +59,24 @@ def test_a_text_that_is_no_duration_is_refused(text):
     with pytest.raises(ValueError) as caught:
         Duration(text)
     assert str(caught.value) == (
-        f'"{text}" is not a duration; write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days'
+        f'"{text}" is not a duration; write whole numbers, each with one of d, h, m, s, ms, us, such as 500ms, 30s, '
+        "1h30m or 7d"
     )
 
 
 def test_duration_has_an_upper_limit():
-    with pytest.raises(ValueError, match='"36501 days" is too long; write at most 36500 days'):
-        Duration("36501 days")
+    with pytest.raises(ValueError, match='"36500d1us" is too long; write at most 36500d'):
+        Duration("36500d1us")
 
 
-@pytest.mark.parametrize("text", ["0s", "000 minutes"])
+@pytest.mark.parametrize("text", ["0s", "000m", "0h0m0s"])
 def test_positive_duration_is_longer_than_zero(text):
     with pytest.raises(ValueError, match="is not a duration longer than zero"):
         PositiveDuration(text)
 
 
 def test_a_number_is_no_duration():
-    with pytest.raises(ValidationError, match="30 is not a duration; write a whole number and a unit"):
+    with pytest.raises(ValidationError, match="30 is not a duration; write whole numbers, each with one"):
         TypeAdapter(Duration).validate_python(30)
 
 

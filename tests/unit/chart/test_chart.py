@@ -151,7 +151,7 @@ def test_the_query_of_the_notes_is_one_that_the_operator_deploys(tmp_path):
     shutil.copy(chart / "templates/NOTES.txt", chart / "NOTES.txt")
     (notes,) = [each["text"] for each in documents(rendered(chart=chart)) if "text" in each]
     claim, query = yaml.safe_load_all(notes.split("<<'EOF'\n")[1].split("\nEOF")[0])
-    assert read_query(query).spec.checkpoint.claim == claim["metadata"]["name"]
+    assert read_query(query).spec.checkpoint.claim_name == claim["metadata"]["name"]
     assert problems(read_query(query)) == []
 
 

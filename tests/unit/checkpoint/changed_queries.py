@@ -13,7 +13,7 @@ SQL = (
 FILES = {
     "files": {"path": "data/*.csv", "format": "csv"},
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
-    "watermark": {"column": "at", "delay": "10 minutes"},
+    "watermark": {"column": "at", "delay": "10m"},
 }
 
 

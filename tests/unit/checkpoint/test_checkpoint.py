@@ -218,7 +218,7 @@ def changed_in_every_way():
     query = a_query("metadata", "name", value="tips")
     document = query.to_document()
     document["spec"] |= {"emit": "OnWindowClose", "parallelism": {"max": 1}}
-    document["spec"]["sources"] = {"trips": OTHER | {"watermark": {"column": "at", "delay": "1 hour"}}}
+    document["spec"]["sources"] = {"trips": OTHER | {"watermark": {"column": "at", "delay": "1h"}}}
     document["spec"]["query"] = {"sql": "SELECT window(at, '1 hour').start AS s, max(fare) AS m FROM trips GROUP BY 1"}
     return type(query).model_validate(document)
 

@@ -17,9 +17,9 @@ from .changed_queries import FILES, SQL, a_query, changed
 KAFKA = {
     "kafka": {"bootstrapServers": "a:9092", "topic": "trips"},
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
-    "watermark": {"column": "at", "delay": "10 minutes"},
+    "watermark": {"column": "at", "delay": "10m"},
 }
-BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "latest"}}
+BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "Latest"}}
 STATIC = {
     "files": {"path": "fares.csv", "format": "csv"},
     "schema": "city STRING, fare DOUBLE",
@@ -33,7 +33,7 @@ PYTHON = {
     "python": {
         "aggregator": "trips:Fares",
         "groupBy": ["city"],
-        "window": {"column": "at", "size": "10 minutes"},
+        "window": {"column": "at", "size": "10m"},
         "options": {"column": "fare"},
     }
 }
@@ -104,7 +104,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
     [
         (FILES, ("files", "maxFilesPerBatch"), 100),
         (FILES, ("corruptRecords",), {"policy": "Drop"}),
-        (FILES, ("watermark", "delay"), "1 hour"),
+        (FILES, ("watermark", "delay"), "1h"),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"),
         (FILES, ("schema",), "AT timestamp, city string, fare double"),
         (FILES, ("schema",), "fare DOUBLE, at TIMESTAMP"),
@@ -129,8 +129,8 @@ def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path,
         (FILES, ("watermark", "column"), "later", "watermark.column", CheckpointChange.STATE),
         (FILES, ("watermark",), None, "watermark.column", CheckpointChange.STATE),
         (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", CheckpointChange.RECORDS),
-        (KAFKA, ("kafka", "startingOffsets"), "latest", "kafka.startingOffsets", CheckpointChange.START),
-        (KAFKA, ("kafka", "endingOffsets"), "latest", "kafka.endingOffsets", CheckpointChange.START),
+        (KAFKA, ("kafka", "startingOffsets"), "Latest", "kafka.startingOffsets", CheckpointChange.START),
+        (KAFKA, ("kafka", "endingOffsets"), "Latest", "kafka.endingOffsets", CheckpointChange.START),
         (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", CheckpointChange.START),
         (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", CheckpointChange.START),
         (KAFKA, ("format",), "csv", "format", CheckpointChange.RECORDS),
@@ -177,7 +177,7 @@ def test_the_schema_and_keys_of_a_static_table_have_to_stay(log, path, value, ch
 
 
 def test_on_a_claim_another_name_starts_over(log):
-    held = {"claim": "checkpoints"}
+    held = {"claimName": "checkpoints"}
     with pytest.raises(MillraceError) as raised:
         check_changes(
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log
@@ -283,7 +283,7 @@ def test_of_sql_whose_state_is_not_known_only_the_formatting_may_change(log):
     [
         (("aggregator",), "trips:Tips"),
         (("groupBy",), ["city", "fare"]),
-        (("window", "size"), "1 hour"),
+        (("window", "size"), "1h"),
         (("options",), {"column": "tip"}),
     ],
 )

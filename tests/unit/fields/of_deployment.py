@@ -287,7 +287,7 @@ def of_pods() -> Iterator[Probe]:
     for kind in ("StatefulSet", "RoleBinding"):
         yield from probes(base, made(kind), "spec", serviceAccountName=(ABSENT, "mine"))
     for see in (driver, executors):
-        yield from probes(base, see, "spec", checkpoint=(ABSENT, {"claim": "checkpoints"}))
+        yield from probes(base, see, "spec", checkpoint=(ABSENT, {"claimName": "checkpoints"}))
         yield from probes(base, see, "spec", checkpoint__claim=("checkpoints", "others"))
     local = query(KAFKA)
     uris = ("file:///one", "file:///two", "s3a://bucket/one")

@@ -96,7 +96,7 @@ PYTHON = {
     "aggregator": f"{HERE}:Largest",
     "source": "trips",
     "groupBy": ["city"],
-    "window": {"column": "at", "size": "2 minutes"},
+    "window": {"column": "at", "size": "2m"},
 }
 
 
@@ -116,7 +116,7 @@ def of_query() -> Iterator[Probe]:
         groupBy=(["city"], ["city", "n"], ABSENT),
         window=(ABSENT, PYTHON["window"]),
         window__column=("at", "seen"),
-        window__size=("2 minutes", "4 minutes"),
-        window__slide=(ABSENT, "1 minute"),
+        window__size=("2m", "4m"),
+        window__slide=(ABSENT, "1m"),
         options=(ABSENT, {"factor": 2}, {"factors": 2}),
     )

@@ -330,7 +330,7 @@ def outputs(asked: StreamQuery) -> object:
 
 def of_sinks() -> Iterator[Probe]:
     """Yield the probes of the sinks and of when results are emitted."""
-    alone = query(FILES, query={"sql": SQL}, checkpoint={"claim": "checkpoints"})
+    alone = query(FILES, query={"sql": SQL}, checkpoint={"claimName": "checkpoints"})
     strategies = ("OnUpdate", "OnWindowEnd", "OnWindowClose")
     main = written(alone, "spec.sink", {"files": {"path": "main"}})
     yield from of_sink("spec.sink", alone, 0)

@@ -93,7 +93,7 @@ class Cluster:
     def put(self, text, annotations=None):
         """Apply a query as kubectl does."""
         document = yaml.safe_load(text)
-        document["spec"].setdefault("checkpoint", {"claim": "checkpoints"})
+        document["spec"].setdefault("checkpoint", {"claimName": "checkpoints"})
         before = self.query
         generation = 1
         if before is not None:

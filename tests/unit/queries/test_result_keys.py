@@ -86,7 +86,7 @@ def test_each_of_two_outputs_has_its_own_keys():
 
 def test_an_aggregator_s_rows_expire_by_their_window():
     python = {
-        "aggregator": "m:A", "groupBy": ["cell"], "window": {"column": "at", "size": "10 minutes", "slide": "1 minute"}
+        "aggregator": "m:A", "groupBy": ["cell"], "window": {"column": "at", "size": "10m", "slide": "1m"}
     }  # fmt: skip
     aggregating = compiled(["window_start", "window_end", "cell", "n"], Routed("trips", None, None, None, None))
     assert result_keys(aggregating, spec(python)) == ResultKeys(

@@ -24,7 +24,7 @@ spec:
       schema: cell STRING, fare DOUBLE
   query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
   sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
 """
 
 SECURED = """\
@@ -53,7 +53,7 @@ spec:
   batchInterval: 10s
   executors: {initial: 3, max: 6, cores: 4, memory: 4g}
   driver: {cores: 2, memory: 2g}
-  checkpoint: {claim: trips-checkpoint}
+  checkpoint: {claimName: trips-checkpoint}
   sparkConf: {spark.sql.adaptive.enabled: "false"}
 """
 
@@ -134,7 +134,7 @@ spec:
               env: [{name: TZ, value: UTC}]
   executors: {cores: 2500m}
   driver: {cores: 500m}
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
 """
 
 IN_S3 = """\
@@ -182,7 +182,7 @@ spec:
   query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
   sink: {console: {}}
   partitioner: {placement: Dedicated}
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
   labels: {team: payments, example.org/cost-center: cc-4711}
   code: [{uri: "https://code.example.org/routes.jar", sha256: "0000000000000000000000000000000000000000000000000000000000000000"}]
   eventLog: {path: /var/lib/millrace/checkpoint/_data/events}
@@ -208,7 +208,7 @@ spec:
       certificate: {secretKeyRef: {name: trips-tls, key: tls.crt}}
       key: {secretKeyRef: {name: trips-tls, key: tls.key}}
     namespaces: [dashboards]
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
 """
 
 CASES = {

@@ -139,9 +139,9 @@ REFUSED = [
     (
         "checkpointClaims",
         {"checkpointClaims": ["check*"]},
-        {"checkpoint": {"claim": "checkpoints"}},
-        {"checkpoint": {"claim": "other"}},
-        'spec.checkpoint.claim: a checkpoint on the claim "other" is not allowed in namespace cabs',
+        {"checkpoint": {"claimName": "checkpoints"}},
+        {"checkpoint": {"claimName": "other"}},
+        'spec.checkpoint.claimName: a checkpoint on the claim "other" is not allowed in namespace cabs',
     ),
     (
         "checkpointClaims",

@@ -80,8 +80,8 @@ def test_a_checkpoint_has_to_be_mounted_by_the_container_that_writes_it(role):
 def test_an_empty_volume_over_the_claims_is_noticed():
     """A template may replace any volume, also the one that the operator mounts for a claim."""
     empty = {"spec": {"volumes": [{"name": "checkpoint", "emptyDir": {}}]}}
-    (problem,) = problems(query(checkpoint={"claim": "state"}, driver=empty, executor=empty))
-    assert str(problem).startswith(f'spec.checkpoint.claim: the checkpoint "state" is not {SHARED}')
+    (problem,) = problems(query(checkpoint={"claimName": "state"}, driver=empty, executor=empty))
+    assert str(problem).startswith(f'spec.checkpoint.claimName: the checkpoint "state" is not {SHARED}')
 
 
 @pytest.mark.parametrize(

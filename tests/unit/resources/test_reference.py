@@ -98,7 +98,7 @@ def test_the_page_says_what_a_change_of_each_field_takes(field):
 
 def test_what_is_below_a_field_takes_the_same():
     assert rows("spec.sources.*.kafka")["topic"][-1] == "driver replaced"
-    assert rows("spec.checkpoint")["claim"][-1] == "fixed"
+    assert rows("spec.checkpoint")["claimName"][-1] == "fixed"
     assert rows("spec.partitioner.replicas")["max"][-1] == "in place"
     assert rows("spec")["executors"][-1] == "by field"
 

@@ -33,7 +33,7 @@ def test_what_the_cases_ask_for_is_allowed(case):
 @pytest.mark.parametrize(
     ("checkpoint", "said"),
     [
-        (None, "spec.checkpoint: a query on a cluster needs a checkpoint; write checkpoint: {claim: NAME}"),
+        (None, "spec.checkpoint: a query on a cluster needs a checkpoint; write checkpoint: {claimName: NAME}"),
         (
             {"uri": "gs://bucket/state"},
             'spec.checkpoint.uri: a checkpoint at "gs://bucket/state" is not supported on a cluster',

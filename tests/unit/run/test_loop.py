@@ -31,7 +31,7 @@ DOCUMENT = {
             "trips": {
                 "files": {"path": "data/*.csv", "format": "csv"},
                 "schema": "at TIMESTAMP, fare DOUBLE",
-                "watermark": {"column": "at", "delay": "10 minutes"},
+                "watermark": {"column": "at", "delay": "10m"},
             }
         },
         "query": {"sql": "SELECT count(*) FROM trips GROUP BY window(at, '1 minute')"},

@@ -53,7 +53,7 @@ def test_metadata_columns_come_after_the_others(tmp_path):
 
 
 def test_opening_writes_nothing_and_asks_nobody(tmp_path):
-    source = opened(tmp_path, {"topic": "trips", "endingOffsets": "latest"}, schema="id BIGINT")
+    source = opened(tmp_path, {"topic": "trips", "endingOffsets": "Latest"}, schema="id BIGINT")
     assert not source.exhausted({})
     assert list(tmp_path.iterdir()) == []
 
@@ -62,8 +62,8 @@ def test_opening_writes_nothing_and_asks_nobody(tmp_path):
     ("kafka", "subscription"),
     [
         ({"topic": "a"}, Subscription(("a",))),
-        ({"topics": ["a", "b"], "endingOffsets": "latest"}, Subscription(("a", "b"), ending="latest")),
-        ({"topicPattern": "a.*", "startingOffsets": "latest"}, Subscription(pattern="a.*", starting="latest")),
+        ({"topics": ["a", "b"], "endingOffsets": "Latest"}, Subscription(("a", "b"), ending="latest")),
+        ({"topicPattern": "a.*", "startingOffsets": "Latest"}, Subscription(pattern="a.*", starting="latest")),
         (
             {"partitions": [{"topic": "a", "partition": 1, "startingOffset": 0, "endingOffset": 7}]},
             Subscription(chosen=(ChosenPartition(Partition("a", 1), 0, 7),)),

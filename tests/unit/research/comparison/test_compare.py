@@ -33,7 +33,7 @@ def ask(tmp_path):
         random = np.random.default_rng(5)
         keys = random.zipf(1.5, 300) % 20
         pq.write_table(pa.table({"at": np.sort(random.integers(0, 600, 300)), "key": keys}), file)
-        given = {"time": "at", "window": "2 minutes", "slide": "60s", "algorithms": "hash,shuffle,pkg:choices=3"}
+        given = {"time": "at", "window": "2m", "slide": "60s", "algorithms": "hash,shuffle,pkg:choices=3"}
         given |= {"workers": WORKERS, "replicas": 2, "seed": 3}
         return ComparisonRequest(**{"file": file, "keys": ["key"], **given, **changes})
 
@@ -210,7 +210,7 @@ def test_the_picture_is_svg_with_all_labels(ask, tmp_path, changes):
         ({"replicas": 0}, "--replicas is 0; write a whole number from 1"),
         ({"resize": 0}, "--resize is 0; write a whole number from 1 to 1000000"),
         ({"seed": -1}, "--seed is -1; write a whole number from 0"),
-        ({"slide": "7s"}, "--slide 7s does not divide --window 2 minutes"),
+        ({"slide": "7s"}, "--slide 7s does not divide --window 2m"),
         ({"algorithms": "dice"}, "there is no partitioner 'dice'"),
     ],
 )

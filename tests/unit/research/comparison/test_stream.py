@@ -167,8 +167,8 @@ def spans(slide, window=None, *, timed=True):
 
 
 def test_windows_and_slides_are_lengths_of_time_or_records():
-    assert parse_spans("10 minutes", "60s", timed=True) == Spans(600_000_000, 60_000_000, True)
-    assert parse_spans("10 minutes", "60s", timed=True).slides == 10
+    assert parse_spans("10m", "60s", timed=True) == Spans(600_000_000, 60_000_000, True)
+    assert parse_spans("10m", "60s", timed=True).slides == 10
     assert parse_spans("1000", "0250", timed=False) == Spans(1000, 250, False)
 
 
@@ -186,14 +186,14 @@ def test_windows_and_slides_are_lengths_of_time_or_records():
             "60",
             "60",
             True,
-            "--window 60 is not a duration longer than zero; with --time, write a whole number and a unit",
+            "--window 60 is not a duration longer than zero; with --time, write whole numbers, each with a unit",
         ),
         ("60s", "0s", True, "--slide 0s is not a duration longer than zero"),
         ("60s", "60s", False, "--window 60s is not a number of records; write a whole number of at least 1, or name"),
         ("0", "0", False, "--window 0 is not a number of records"),
         ("-5", "5", False, "--window -5 is not a number of records"),
         ("9" * 5000, "5", False, "is not a number of records"),
-        ("1 day", "1us", True, "is 86,400,000,000 slides of 1us long; write a longer --slide: at most 100,000"),
+        ("1d", "1us", True, "is 86,400,000,000 slides of 1us long; write a longer --slide: at most 100,000"),
     ],
 )
 def test_bad_lengths_are_refused(window, slide, timed, said):
