@@ -20,7 +20,6 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from millrace_api.errors import quote
 from millrace_api.model.base import problem
 
 _MICROSECONDS = {
@@ -145,7 +144,7 @@ class Cores(Decimal):
         if isinstance(written, int) and not isinstance(written, bool) and 1 <= written <= cls.most:
             return super().__new__(cls, written)
         if not isinstance(written, str) or len(written) > cls.max_length or not re.fullmatch(cls.pattern, written):
-            raise problem(f"{quote(written)} is not {cls.what}", cls.hint)
+            raise problem(f"{_quoted(written)} is not {cls.what}", cls.hint)
         return super().__new__(cls, Decimal(written[:-1]) / 1000 if written.endswith("m") else written)
 
     @property

@@ -45,15 +45,6 @@ def test_what_is_known_of_the_query_is_in_the_line(lines):
     assert other_text.endswith("WARNING nothing in particular")
 
 
-def test_lines_of_kopf_name_their_query_or_object(lines):
-    LOG.warning("x", extra={"k8s_ref": {"kind": "StreamQuery", "namespace": "a", "name": "b"}})
-    LOG.warning("x", extra={"k8s_ref": {"kind": "Pod", "namespace": "a", "name": "b-0"}})
-    assert [(line["namespace"], line.get("query"), line.get("object")) for line, _ in lines] == [
-        ("a", "b", None),
-        ("a", None, "b-0"),
-    ]
-
-
 def test_a_traceback_is_in_the_line_of_its_error(lines):
     try:
         raise ValueError("bad\nvalue")
