@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from millrace_api.model.status import Attempt, ConditionType, LastScaling, PlanShape, PlanStatus, Status
-from millrace_operator.lifecycle import chain_status, conditions, scaling_status
+from millrace_operator.lifecycle import conditions
+from millrace_operator.lifecycle.autoscaling import scaling_status
+from millrace_operator.lifecycle.chains import chain_status
 from millrace_operator.lifecycle.query_row import query_rows
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.metrics import OperatorMetrics
