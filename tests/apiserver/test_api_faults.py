@@ -36,7 +36,7 @@ OBJECTS = 10
 """That each query has, with the driver's pod."""
 
 OUTAGE = 75.0
-"""Seconds: longer than kopf tries again, also from the start of an operator that has lost its lease in the outage."""
+"""Seconds: longer than kopf tries by default, also from the start of an operator that has lost its lease meanwhile."""
 
 IMAGE, OTHER_IMAGE = "example.org/jobs:1", "example.org/jobs:2"
 

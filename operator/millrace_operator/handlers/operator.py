@@ -22,7 +22,8 @@ from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 
 from ..kube.bounded_json import decode_bounded
-from ..kube.client import Client, load_configuration, own_account, own_namespace
+from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
+from ..kube.informer import Informer
 from ..kube.leases import LeaseApi
 from ..kube.object_api import ObjectApi
 from ..kube.queries import QueryApi
@@ -54,6 +55,9 @@ LEASE = "millrace-operator"
 
 _CHAINS_SECONDS = 60.0
 """Time for which the first step waits until the chains of all listed queries are known."""
+
+_LIST_SECONDS = 0.05
+"""Time between two looks whether all queries are listed."""
 
 _ENDED_STATUS = 1
 """Exit status of an operator that ends itself, to be started again by Kubernetes."""
@@ -101,7 +105,6 @@ class Operator:
         client = Client(self._metrics, self._leader.require) if self._leader else Client(self._metrics)
         objects, queries = ObjectApi(client), QueryApi(client)
         queries.require_kinds(options.namespaces)
-        self._queries, self._namespaces = queries, options.namespaces
         name = canary_of(options.lease_name, self._shard)
         self._canary = Canary(
             name,
@@ -120,10 +123,22 @@ class Operator:
         connections = self._reconciler.observations.connections
         self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all, connections.brokers_of)
         connections.on_brokers = self._chain_updates.connection_changed
-        self._unlisted, self._listed = set(options.namespaces or (None,)), threading.Event()
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
+        watcher = Client(self._metrics)
+        self._query_informers = [
+            Informer(
+                watcher,
+                QUERIES,
+                namespace,
+                self.on_event,
+                self.watches.of(PLURAL, namespace),
+                begin_afresh,
+                selector="",
+            )
+            for namespace in options.namespaces or (None,)
+        ]
         self._owned = OwnedObjects(
-            Client(self._metrics),
+            watcher,
             options.namespaces,
             self._reconciler.observations,
             self._reconciler.queue,
@@ -132,7 +147,8 @@ class Operator:
             begin_afresh,
         )
         self._loops = (self._reconciler, self._autoscaler)
-        self._lock = threading.Lock()
+        self._lock, self._event_lock = threading.Lock(), threading.Lock()
+        self._stopped = threading.Event()
         self._started = self._ended = False
         self._server = HttpServer(self._metrics.registry, self._liveness, self._readiness, options.bind, options.port)
         self._metrics.show(
@@ -155,6 +171,8 @@ class Operator:
         self._server.start()
         log.info("metrics and probes are on port %d", self._server.port)
         self._owned.start()
+        for informer in self._query_informers:
+            informer.start()
         self._chain_updates.start()
         self._canary.stand_by()
         if self._leader is None:
@@ -162,15 +180,13 @@ class Operator:
         else:
             self._leader.start()
 
-    def api_answers(self) -> bool:
-        """Return whether the API server answers now."""
-        return self._queries.answers(self._namespaces)
-
     def stop(self) -> None:
         """Finish the steps in progress and release the lease."""
+        self._stopped.set()
         self._owned.stop()
+        for informer in self._query_informers:
+            informer.stop()
         self._chain_updates.stop()
-        self._listed.set()
         with self._lock:
             self._ended = True
             if self._started:
@@ -181,24 +197,19 @@ class Operator:
             self._leader.release()
         self._server.close()
 
-    def on_event(self, kind: str | None, body: Mapping[str, Any]) -> None:
-        """Handle a query that was listed (``kind`` is None), added, changed or deleted.
+    def on_event(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Handle a query that was LISTED, ADDED, MODIFIED or DELETED; each namespace may have a watch of its own.
 
         Those of all shards are noted for the chains, which queue the queries after it if their status changes, and for
         the rollouts of Connections, in which others may have waited for it.
         """
         gone = kind == "DELETED" or is_canary(body)
-        self._chain_updates.note(body, gone=gone)
-        self._queue_all(self._reconciler.rollouts.note(body, gone=gone))
-        self._on_query(kind, body)
+        with self._event_lock:
+            self._chain_updates.note(body, gone=gone)
+            self._queue_all(self._reconciler.rollouts.note(body, gone=gone))
+            self._on_query(kind, body)
 
-    def on_list(self, namespace: str | None) -> None:
-        """Note that the watch of a namespace, None for all, has listed all queries."""
-        self._unlisted.discard(namespace)
-        if not self._unlisted:
-            self._listed.set()
-
-    def _on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
+    def _on_query(self, kind: str, body: Mapping[str, Any]) -> None:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if self._canary.owns(namespace, name) and (kind == "DELETED" or not is_canary(body)):
             self._canary.disturbed(namespace)
@@ -215,7 +226,7 @@ class Operator:
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
             queue.add(key, new=kind == "ADDED")
 
-    def _on_canary(self, kind: str | None, body: Mapping[str, Any]) -> None:
+    def _on_canary(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "DELETED":
             self._reconciler.observations.query_gone(body)  # the next touch makes another
             return
@@ -235,7 +246,9 @@ class Operator:
     def _start_loops(self) -> None:
         if not self._owned.wait():
             return
-        self._listed.wait()
+        while not all(informer.listed.is_set() for informer in self._query_informers):
+            if self._stopped.wait(_LIST_SECONDS):
+                return
         self._chain_updates.wait(_CHAINS_SECONDS)
         with self._lock:
             if not self._ended:

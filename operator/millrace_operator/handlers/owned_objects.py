@@ -26,8 +26,6 @@ DEBOUNCE_SECONDS = 0.25
 class OwnedObjects:
     """Watches of the objects of queries and of quotas, from ``start`` to ``stop``; other shards' objects are ignored.
 
-    Kopf is not used here: it starts a task per object, and each task waits until all objects are listed.
-
     Args:
         client: client for the API server.
         namespaces: namespaces to watch; empty for all.

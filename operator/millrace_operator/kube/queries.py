@@ -57,16 +57,6 @@ class QueryApi:
                 raise MillraceError(Problem(f"the cluster does not know {_PLURALS[kind]}", hint)) from None
             log.warning("%s cannot be listed: %s %s", _PLURALS[kind], error.status, error.reason)
 
-    def answers(self, namespaces: Sequence[str]) -> bool:
-        """Return whether the API server answers for the queries, if only that they may not be listed."""
-        try:
-            self._client.request("GET", QUERIES.path(next(iter(namespaces), None)), {"limit": "1"})
-        except HTTPError:
-            return False
-        except ApiException as error:
-            return bool(error.status < HTTPStatus.INTERNAL_SERVER_ERROR)
-        return True
-
     def read(self, key: QueryKey) -> Manifest:
         """Return a query. Raises GoneError if it does not exist."""
         return self._read(QUERIES, *key)
