@@ -21,7 +21,6 @@ from millrace_api.crd import PLURAL
 from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 
-from ..kube.bounded_json import decode_bounded
 from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
 from ..kube.informer import Informer
 from ..kube.leases import LeaseApi
@@ -92,7 +91,6 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
-        decode_bounded()
         self._shard = options.shard
         # outside a pod, the first watched namespace
         home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")

@@ -63,7 +63,8 @@ def test_forged_scaling_state_is_discarded_or_harmless(number: str) -> None:
     scaler = new_scaler(query.spec, plan, 8)
     saved = json.dumps(scaler.save(), default=sorted)
     document = json.loads(saved)
-    forged = [f'{{"{name}": {number}}}' for name in document] + [number, saved.replace("0", number.strip('"'))]
+    forged = [f'{{"{name}": {number}}}' for name in document]
+    forged += [number, DEEP, saved.replace("0", number.strip('"'))]
     for text in forged:
         observed = observed_with(scaling={LEARNED: text})
         scaler = new_scaler(query.spec, plan, 8)

@@ -31,16 +31,10 @@ KAFKA = {"bootstrapServers": "kafka:9092"}
 KEY = QueryKey("mallory", "q")
 
 
-@pytest.fixture(autouse=True)
-def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("json._default_decoder", vars(json)["_default_decoder"])
-    decode_bounded()
-
-
 def read(document: Document) -> Document:
     """Return an object as it comes from the API server."""
     text = json.dumps({"type": "ADDED", "object": document}, separators=(",", ":"))
-    found: Document = json.loads(text)["object"]
+    found: Document = decode_bounded(text.encode())["object"]
     return found
 
 

@@ -132,6 +132,12 @@ BY_OTHERS = {
         found["spec"]["template"]["spec"].update(containers=[{"name": "proxy"}]),
         owned(found)["f:template"]["f:spec"].pop("f:containers"),
     ),
+    "a container whose key is nested deeply": lambda found: (
+        driver(found).update(image="evil"),
+        owned(found)["f:template"]["f:spec"].update(
+            {"f:containers": {'k:{"name":' + "[" * 5000 + "]" * 5000 + "}": {"f:image": {}}}}
+        ),
+    ),
     "tolerations": lambda found: (
         pod(found).update(tolerations=[]),
         owned(found)["f:template"]["f:spec"].pop("f:tolerations"),

@@ -146,7 +146,7 @@ def restore(scaler: AnyScaler, observed: ObservedQuery) -> bool:
     try:
         scaler.restore(json.loads(text))
         return True
-    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         log.info("the saved scaling state cannot be read and is discarded: %s", error)
         return False
 

@@ -101,10 +101,18 @@ def _is_untouched_entry(entries: list[Any], desired: Any, owned: Mapping[str, An
     """Return the same of an entry of a list whose entries have keys, by which they are found in any order."""
     for node, below in owned.items():
         if node.startswith("k:"):
-            keys = {name: value for name, value in json.loads(node[2:]).items() if name in desired}
+            keys = {name: value for name, value in _keys_in(node).items() if name in desired}
             if keys and _has(desired, keys):
                 return _is_untouched(next((each for each in entries if _has(each, keys)), None), desired, below)
     return any(has_all_of(each, desired) for each in entries)
+
+
+def _keys_in(node: str) -> Mapping[str, Any]:
+    """Return the keys of a list's entry that its node names; none if others have nested them to any depth."""
+    try:
+        return dict(json.loads(node[2:]))
+    except RecursionError:
+        return {}
 
 
 def _has(entry: Any, keys: Mapping[str, Any]) -> bool:
