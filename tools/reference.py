@@ -69,7 +69,8 @@ def reference() -> str:
         f"For a duration, {Duration.hint}; for a size, {ByteSize.hint}; "
         f"for a number of CPU cores, {Cores.hint}.",
         "Values that choose what happens are in UpperCamelCase, such as `DeadLetter`. Names that others gave are "
-        "spelled as they spell them: formats (`json`), algorithms (`dalton`, and `auto` among them), streams of "
+        "spelled as they spell them: formats (`json`, `raw`), units of times (`seconds`), algorithms (`dalton`, and "
+        "`auto` among them), streams of "
         "NEXMark (`bid`), SASL mechanisms (`SCRAM-SHA-512`).",
         "The last column of tables below `spec` is what a change of the field takes:",
         _table(("a change", "meaning"), docstrings(Effect).items()),

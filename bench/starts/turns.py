@@ -82,7 +82,7 @@ def kafka_query(folder: Path, algorithm: str, broker: Broker, topics: tuple[str,
     fill(broker.bootstrap, topics[0], "uniform", RECORDS)
     create(broker.bootstrap, topics[1])
     servers = {"bootstrapServers": broker.bootstrap}
-    source = {"kafka": {**servers, "topic": topics[0], "startingOffsets": "Earliest"}, "format": "json"}
+    source = {"kafka": {**servers, "topic": topics[0]}, "format": "json"}
     return _write(folder, algorithm, source, {"kafka": {**servers, "topic": topics[1]}})
 
 

@@ -1,4 +1,4 @@
-"""Kopf handlers of the operator; run by ``millrace operator`` or ``kopf run -m millrace_operator.main``."""
+"""How kopf starts and ends the operator: by ``millrace operator``, or by ``kopf run -m millrace_operator.main``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class _Pauses:
     """Pauses between kopf's attempts at a request, without an end.
 
     Kopf asks at its start which resources there are, even for an operator without handlers of any. By default, it ends
-    the operator when the API server has been away for a minute.
+    the operator when the API server has been away, or has refused that, for a minute. A login that the API server does
+    not know (401) ends it at once.
     """
 
     def __iter__(self) -> Iterator[float]:

@@ -91,7 +91,7 @@ class PartitionerPod(Pod):
 
     cores: Cores = Field(
         default=Cores(1),
-        description="CPU cores that the pod requests, such as 2 or 500m. Scaling rounds them up, as for executors.",
+        description="CPU cores that the pod requests, such as 2 or 500m.",
     )
     memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
 
@@ -183,7 +183,8 @@ class Scaling(Model):
     )
 
     mode: Annotated[ScalingMode, _DECISION] = Field(
-        default=ScalingMode.ACTIVE, description="Active scales, Advise only reports, Off does neither."
+        default=ScalingMode.ACTIVE,
+        description='Active scales, Advise only reports, "Off", which needs its quotes in YAML, does neither.',
     )
     target: Annotated[Number, Field(gt=0, le=1), _DECISION] = Field(
         default=0.9, description="Utilization above which to scale out."

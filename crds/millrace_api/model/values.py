@@ -64,7 +64,7 @@ class _TextValue(str):
 
 
 class Duration(_TextValue):
-    """A length of time as Go and most Kubernetes APIs write it, ``500ms``, ``30s``, ``1h30m``; ``d`` is 24 hours."""
+    """A length of time in whole numbers with units, as in Go: ``500ms``, ``30s``, ``1h30m``; and ``d``, 24 hours."""
 
     __slots__ = ()
     pattern = f"(?:{_PART})+"
@@ -133,9 +133,11 @@ class Cores(Decimal):
     __slots__ = ()
     most: ClassVar[int] = 999_999
     max_length: ClassVar[int] = 10
-    pattern: ClassVar[str] = r"[1-9][0-9]{0,8}m|[1-9][0-9]{0,5}(\.[0-9]{1,3})?|0\.[0-9]{0,2}[1-9]"
+    pattern: ClassVar[str] = (
+        r"[1-9][0-9]{0,8}m|[1-9][0-9]{0,5}(\.[0-9]{1,3})?|0\.([1-9][0-9]{0,2}|0[1-9][0-9]?|00[1-9])"
+    )
     what: ClassVar[str] = "a number of CPU cores"
-    hint: ClassVar[str] = 'write a whole number from 1 to 999999, or a quantity such as 500m or "1.5"'
+    hint: ClassVar[str] = 'write a whole number from 1 to 999999, or a quantity such as 500m or, in quotes, "1.5"'
 
     def __new__(cls, written: object) -> Self:
         """Check a whole number or a text; raise a ``ValueError`` that quotes it and says what to write."""

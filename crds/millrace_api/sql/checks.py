@@ -52,11 +52,12 @@ def check_sql(
         as_stream: whether SQL that Spark refuses as a stream is a problem.
     """
     try:
-        query = parsed_query(text).copy()  # hints and event times are rewritten
+        parsed = parsed_query(text)
     except MillraceError as error:
         return list(error.problems)
-    if refused := [*size_problems(query), *comment_problems(text)]:
+    if refused := [*size_problems(parsed.tree), *comment_problems(text)]:
         return refused
+    query = parsed.copy()  # hints and event times are rewritten
     for hint in list(query.find_all(exp.Hint)):
         hint.pop()  # hints name tables by alias, and Spark ignores unknown names
     problems = list(_unknown_tables(text, query, tables))

@@ -132,7 +132,7 @@ def _times_in(scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Ite
 def _rewritten(text: str, tables: Mapping[str, SourceTable]) -> str:
     """Return the SQL with event times as columns; a result's column keeps its name."""
     changes: dict[int, tuple[int, str]] = {}
-    for node, path in _times_in(parsed_query(text).scopes, tables):
+    for node, path in _times_in(parsed_query(text).scopes(), tables):
         names = outermost_names(node)
         begin, end = names[0].meta["start"], names[-1].meta["end"] + 1
         column = EVENT_TIME

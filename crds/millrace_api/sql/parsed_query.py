@@ -2,7 +2,7 @@
 
 Specs hold SQL as text, because the model knows no parser, and they pass through code that has nothing to do with SQL.
 So whoever needs more than the text asks for it here, where the last few texts are remembered. This is the only module
-that parses queries; ``dialect`` does it, and also parses expressions that are generated from a query.
+that parses the queries of specs; ``dialect`` does it, and also parses expressions that are generated from a query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from millrace_api.sql.groups import aggregates, filters_groups
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """One SELECT (or WITH, or UNION). All readers share its tree, so none may change it: see ``copy``."""
+    """One SELECT (or WITH, or UNION).
+
+    All readers share its tree, in several threads at once, so none may change it: see ``copy``.
+    """
 
     text: str
     tree: exp.Query = field(repr=False, compare=False)
@@ -28,9 +31,11 @@ class ParsedQuery:
         """Return a tree of the caller's own, to rewrite; its names keep their positions in the text."""
         return self.tree.copy()
 
-    @cached_property
     def scopes(self) -> tuple[Scope, ...]:
-        """The scopes of all SELECTs; each comes after the scopes that it reads, so the last one is the result's."""
+        """Return the scopes of all SELECTs, each after the scopes that it reads, so that the last one is the result's.
+
+        They are the caller's own: a scope fills its lists when it is first asked for them.
+        """
         return tuple(traverse_scope(self.tree))
 
     @cached_property

@@ -16,12 +16,12 @@ from millrace_api.sql.parsed_query import ParsedQuery
 
 def window_columns(query: ParsedQuery) -> set[tuple[str, str]]:
     """Return the sources and columns, in lower case, that windows of a query are over."""
-    return _origins((call.expressions[0], scope) for scope in query.scopes for call in _windows(scope))
+    return _origins((call.expressions[0], scope) for scope in query.scopes() for call in _windows(scope))
 
 
 def group_columns(query: ParsedQuery) -> set[tuple[str, str]]:
     """Return the sources and columns, in lower case, that a query groups by."""
-    return _origins((group, scope) for scope in query.scopes for group in _groups(scope.expression))
+    return _origins((group, scope) for scope in query.scopes() for group in _groups(scope.expression))
 
 
 def _windows(scope: Scope) -> Iterator[exp.Anonymous]:

@@ -354,7 +354,7 @@ class _Check:
         for at, output in self._outputs:
             if output.sink.files is None or output.sink.files.format is not FileFormat.CSV:
                 continue
-            for name, kind in nested_columns(parsed_query(text).scopes[-1], tables):
+            for name, kind in nested_columns(parsed_query(text).scopes()[-1], tables):
                 instead = f"to_json({name}) AS {name}" if kind != "binary" else f"base64({name}) AS {name}"
                 if kind.startswith("struct"):
                     instead = f"its fields one by one{f', such as {name}.start' if 'start' in kind else ''}"

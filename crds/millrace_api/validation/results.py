@@ -96,7 +96,7 @@ def known_columns(spec: Spec) -> list[str] | None:
     columns = {
         name: None if text is None else [column.name for column in parse_schema(text)] for name, text in texts.items()
     }
-    return expanded_names(parsed_query(spec.query.sql).scopes[-1], columns)
+    return expanded_names(parsed_query(spec.query.sql).scopes()[-1], columns)
 
 
 def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grouping] | None) -> tuple[str, ...] | None:

@@ -199,7 +199,8 @@ class Operator:
         """Handle a query that was LISTED, ADDED, MODIFIED or DELETED; each namespace may have a watch of its own.
 
         Those of all shards are noted for the chains, which queue the queries after it if their status changes, and for
-        the rollouts of Connections, in which others may have waited for it.
+        the rollouts of Connections, in which others may have waited for it. One event is handled at a time, and none
+        waits for a request.
         """
         gone = kind == "DELETED" or is_canary(body)
         with self._event_lock:
@@ -267,10 +268,10 @@ class Operator:
         return ProbeResult(True, "ok")
 
     def _readiness(self) -> ProbeResult:
-        if self._canary.age is None:
-            return ProbeResult(False, "the watched objects are not all listed yet, or no operator leads yet")
         if stale := "; ".join(f"{each} has heard nothing for {each.age:.0f} s" for each in self.watches.stale):
             return ProbeResult(False, stale)
+        if self._canary.age is None:
+            return ProbeResult(False, "the watched objects are not all listed yet, or no operator leads yet")
         return ProbeResult(True, "ok")
 
 

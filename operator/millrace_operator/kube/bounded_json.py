@@ -26,7 +26,7 @@ from ..lifecycle.objects.object_sizes import (
 from ..resources.names import MANAGER
 
 LEVELS = 100
-"""Levels of JSON that are kept; a Kubernetes object of a known kind has fewer."""
+"""Levels that are kept of JSON that is nested too deeply to be decoded; an object of a known kind has fewer."""
 
 TOO_DEEP = "(nested too deeply)"
 """Text in the place of what is nested deeper."""

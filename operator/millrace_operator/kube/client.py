@@ -58,11 +58,11 @@ _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH = re.compile(
     r"/apis?(?:/[^/]+)?/v[^/]+(?:/namespaces/[^/]+(?=/))?/(?P<plural>[^/]+)(?:/[^/]+(?P<subresource>/[^/]+)?)?"
 )
-PAGE = 50
+PAGE = 25
 """Number of objects per page of a list; each may have a megabyte."""
 
 _CONNECTIONS = 100
-"""Maximum number of pooled connections; each watch uses one."""
+"""Number of pooled connections; each watch uses one, and those above it are closed after their request."""
 
 _SOCKET = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

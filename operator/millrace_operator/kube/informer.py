@@ -24,11 +24,14 @@ from ..telemetry.logs import in_short
 from ..telemetry.watches import WatchHealth
 from .client import JsonClient, ResourceKind, pages
 
-WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
+WATCH_SECONDS, TIMEOUT = 300, (3.0, 70.0)
 """Seconds after which the API server ends a watch, and timeouts to connect and of silence, after which a watch is dead.
 
-The API server sends a bookmark every minute.
+The API server sends a bookmark every minute. A dead watch is opened again before the canary counts as missed.
 """
+
+_PAUSE_JITTER = 0.5
+"""Share by which pauses vary, so that not all kinds are listed at once when an API server has been restarted."""
 
 _MARGIN_SECONDS = 5.0
 """Seconds by which the API server may end a watch before its time."""
@@ -52,8 +55,9 @@ class Informer:
     """Informer that reports each object and each change of one, from its own thread.
 
     Deletions missed by a watch are reported after the next list, with the fields that identify the object, since no
-    more is kept of it. No error of a watch or of the handler ends the informer. When a connection breaks, or ends
-    before its time, all objects are listed again, as a backup with earlier versions may have been restored. A watch
+    more is kept of it. No error of a watch or of the handler ends the informer; a deletion that the handler failed
+    at is reported again after the next list. When a connection breaks, or ends before its time, all objects are listed
+    again, as a backup with earlier versions may have been restored; client-go would watch on where it was. A watch
     that is silent or refused is opened again where it was, so that its health says for how long. When the API server
     refuses a namespace that is watched by name, its objects count as deleted until it can be listed again.
 
@@ -99,7 +103,7 @@ class Informer:
         self._ended.set()
 
     def _run(self) -> None:
-        version, backoff, last_error = "", Backoff(), ""
+        version, backoff, last_error = "", Backoff(jitter=_PAUSE_JITTER), ""
         while not self._ended.is_set():
             try:
                 if not version:
@@ -140,7 +144,7 @@ class Informer:
         """Report all objects as deleted, and the list as complete, so that nothing waits for it."""
         self._health.refuse()
         for uid in list(self._known):
-            self._tell("DELETED", self._known.pop(uid))
+            self._notify_deleted(uid, self._known[uid])
         self.listed.set()
 
     def _list(self) -> str:
@@ -155,7 +159,7 @@ class Informer:
                 self._report_seen("LISTED", body)
             version = page["metadata"]["resourceVersion"]
         for uid in self._known.keys() - found:
-            self._tell("DELETED", self._known.pop(uid))
+            self._notify_deleted(uid, self._known[uid])
         self._health.heard(len(self._known))
         self.listed.set()
         return str(version)
@@ -164,8 +168,7 @@ class Informer:
         """Report one event; return the resource version to continue from."""
         type, body = event["type"], event["object"]
         if type == "DELETED":
-            self._known.pop(body["metadata"]["uid"], None)
-            self._tell("DELETED", body | self._kind.type_meta)
+            self._notify_deleted(body["metadata"]["uid"], body | self._kind.type_meta)
         elif type != "BOOKMARK":
             self._report_seen(type, body)
         return str(body["metadata"]["resourceVersion"])
@@ -176,14 +179,23 @@ class Informer:
         self._known[body["metadata"]["uid"]] = now = identity(body)
         is_of_query = self._selector == QUERY_LABEL
         if is_of_query and before is not None and _query_in(before) != _query_in(now):  # it moved to another query
-            self._tell("DELETED", before)
-        self._tell(type, body)
+            self._notify("DELETED", before)
+        self._notify(type, body)
 
-    def _tell(self, type: str, body: Manifest) -> None:
+    def _notify_deleted(self, uid: str, body: Manifest) -> None:
+        """Report a deletion, and forget the object if its handler has done its part."""
+        if self._notify("DELETED", body):
+            self._known.pop(uid, None)
+
+    def _notify(self, type: str, body: Manifest) -> bool:
+        """Return whether the handler has done its part; an error is counted."""
         try:
             self._on_event(type, body)
         except Exception as error:  # one object must not end the watch of all
+            self._health.failed()
             log.warning("an event of %s is left out: %s", self._kind.plural, in_short(error))
+            return False
+        return True
 
 
 def watch_events(

@@ -17,7 +17,7 @@ from ..observed import wait_until
 from ..operators import running_operator
 from .tenants import OPERATORS, Tenant, new_tenant, query
 
-USER_ROLES = "millrace-edit", "millrace-view"
+USER_ROLES = "millrace-edit", "millrace-view", "millrace-connections"
 DRIVER_PODS = "millrace-operator-driver-pods"
 
 

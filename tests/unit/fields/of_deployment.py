@@ -288,7 +288,7 @@ def of_pods() -> Iterator[Probe]:
         yield from probes(base, made(kind), "spec", serviceAccountName=(ABSENT, "mine"))
     for see in (driver, executors):
         yield from probes(base, see, "spec", checkpoint=(ABSENT, {"claimName": "checkpoints"}))
-        yield from probes(base, see, "spec", checkpoint__claim=("checkpoints", "others"))
+        yield from probes(base, see, "spec", checkpoint__claimName=("checkpoints", "others"))
     local = query(KAFKA)
     uris = ("file:///one", "file:///two", "s3a://bucket/one")
     yield Probe("spec.checkpoint.uri", written(local, "spec.checkpoint", {"uri": uris[0]}), uris, root)

@@ -154,7 +154,7 @@ def test_a_list_in_pages_and_then_a_watch_from_there(follow):
 @pytest.mark.parametrize(
     "end", [ApiException(status=410), event("ERROR", {"code": 410, "metadata": {}})], ids=["refused", "reported"]
 )
-def test_a_watch_that_is_too_old_is_listed_again_and_what_went_is_told(follow, end):
+def test_a_watch_that_is_too_old_is_listed_again_and_deletions_are_reported(follow, end):
     reported, asked = follow(
         [listed(pod("a"), pod("b")), listed(pod("b"), version=30)], [[event("ADDED", pod("c", 11)), end]]
     )
@@ -246,7 +246,7 @@ def test_an_object_that_is_older_than_it_was_shows_that_a_backup_was_restored(fo
     assert follow.restores == restores
 
 
-def test_pauses_grow_until_something_is_told(follow):
+def test_pauses_grow_until_the_watch_sends_something(follow):
     broken = ApiException(status=503)
     follow([broken] * 7 + [listed()], [[event("ADDED", pod("a", 11)), broken]])
     assert follow.pauses == [1, 2, 4, 8, 16, 30, 30, 1]

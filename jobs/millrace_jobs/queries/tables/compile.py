@@ -104,9 +104,9 @@ def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], re
         )
         for name, schema in schemas.items()
     }
-    problems = list(mixed_semi_joins(query.text, query.scopes, tables))
+    problems = list(mixed_semi_joins(query.text, query.scopes(), tables))
     if spec.emit is Emit.ON_WINDOW_CLOSE:
-        problems += unclosed_groups(query.text, query.scopes, tables)
+        problems += unclosed_groups(query.text, query.scopes(), tables)
     if problems:
         raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
     return Native(query, reason)

@@ -1,4 +1,4 @@
-"""How the committed messages of a table's topics are read, partition by partition, each up to an end.
+"""How the committed messages of a table's topics are read: all partitions at once, each up to an end of its own.
 
 The keys on the driver's disk (``table``) read to the end that each partition has by then. The view for look-ups
 (``table_view``) reads to marks.
@@ -35,10 +35,10 @@ def read_messages(
     """Yield the committed messages of some partitions poll by poll, each up to its end.
 
     Args:
-        topic: a topic on the cluster of all partitions.
+        topic: a topic on the cluster that all partitions are on, which gives the connection.
         group: a consumer group that this user may use; no offsets are committed.
         partitions: the partitions to read.
-        reading: what is done, for messages.
+        reading: what is being read, for error messages.
         poll_seconds: the longest time that a poll takes, after which its list may be empty.
         positions: where to begin; a partition without a position is read from its beginning. With ``marks``, they are
             moved to where the reader is.
@@ -99,7 +99,7 @@ def _polled(
             if marks is None:
                 unread.discard(place)
                 continue
-            if error is None and offset < marks[place]:
+            if error is None and place in unread and offset < marks[place]:  # what is read again may be older
                 positions[place] = offset + 1
                 messages.append(message)
             if offset + (error is None) >= marks[place]:

@@ -62,7 +62,7 @@ def bounds_of(spec: Spec, placement: Placement | None = None) -> Bounds:
         replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
         executor_cores=spec.executors.cores.slots,
         network=executor_network(spec.executors),
-        replica_cores=float(partitioner.pod.cores.slots) if dedicated else 0.0,
+        replica_cores=float(partitioner.pod.cores) if dedicated else 0.0,
     )
 
 

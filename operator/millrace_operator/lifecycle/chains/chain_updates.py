@@ -31,8 +31,8 @@ class ChainUpdates:
     """Thread that stores changes of queries in the index of chains.
 
     To compare a query with the others of its namespace takes time that its author chooses in part. So this is done
-    outside the event loop, and the namespaces take turns with one query each. All methods may be called from any
-    thread.
+    outside the threads of the watches, and the namespaces take turns with one query each. All methods may be called
+    from any thread.
 
     Args:
         chains: the index; nothing else may change it.

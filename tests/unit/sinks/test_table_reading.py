@@ -60,3 +60,13 @@ def test_a_reader_with_marks_stops_there_and_says_where_it_is():
     polls = _polled(Script(messages[1:], [last]), TOPIC, PARTITIONS, positions, marks, READING, 1.0, 60.0)
     assert [[message.offset() for message in poll] for poll in polls] == [[1, 2], []]
     assert positions == {PARTITIONS[0]: 3, PARTITIONS[1]: 7}
+
+
+def test_a_partition_that_was_read_to_its_mark_is_not_read_again():
+    """Its position may have become invalid while others were read, so that Kafka's client begins again."""
+    first, again = Message("results", 0, 2, b"k", b"{}"), Message("results", 0, 1, b"k", b"{}")
+    other = Message("results", 1, 0, b"l", b"{}")
+    positions, marks = {}, {PARTITIONS[0]: 3, PARTITIONS[1]: 1}
+    polls = _polled(Script([first], [again], [other]), TOPIC, PARTITIONS, positions, marks, READING, 1.0, 60.0)
+    assert [[message.offset() for message in poll] for poll in polls] == [[2], [], [0]]
+    assert positions == {PARTITIONS[0]: 3, PARTITIONS[1]: 1}
