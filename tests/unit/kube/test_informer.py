@@ -10,8 +10,9 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from millrace_api.model.streamquery import QUERY_LABEL
+from millrace_operator.handlers.canary import MISSED, TOUCH_SECONDS
 from millrace_operator.kube import informer as informers
-from millrace_operator.kube.informer import WATCH_SECONDS, Informer
+from millrace_operator.kube.informer import TIMEOUT, WATCH_SECONDS, Informer
 from millrace_operator.kube.object_api import OWNED
 from millrace_operator.telemetry.watches import WatchHealth
 from millrace_support.backoff import FIRST_PAUSE
@@ -93,6 +94,7 @@ def follow(monkeypatch):
         run.restores.clear()
         with monkeypatch.context() as patch:
             patch.setattr(threading.Event, "wait", wait)
+            patch.setattr(informers, "_PAUSE_JITTER", 0.0)
             patch.setattr(informers, "time", SimpleNamespace(monotonic=lambda: server.now))
             server.informer._run()
         run.listed = server.informer.listed.is_set()
@@ -227,6 +229,17 @@ def test_an_object_that_cannot_be_handled_does_not_hold_up_the_others(follow, ca
     assert reported == [("LISTED", "a"), ("LISTED", "b"), ("MODIFIED", "a"), ("MODIFIED", "b"), ("DELETED", "a")]
     assert asked == [("list", ""), ("watch", "10")]
     assert "an event of pods is left out: KeyError: 'spec'" in caplog.messages
+    assert follow.health.errors == 3
+
+
+def test_a_deletion_that_the_handler_failed_at_is_reported_again_after_the_next_list(follow):
+    watched = [event("DELETED", pod("a", 13)), event("ERROR", {"code": 410, "metadata": {}})]
+    reported, _ = follow([listed(pod("a")), listed()], [watched, [None]], fails=("a",))
+    assert reported == [("LISTED", "a"), ("DELETED", "a"), ("DELETED", "a")]
+
+
+def test_a_dead_watch_is_opened_again_before_the_canary_is_missed():
+    assert TIMEOUT[1] + FIRST_PAUSE < MISSED * TOUCH_SECONDS
 
 
 @pytest.mark.parametrize(("selector", "moves"), [(QUERY_LABEL, True), ("", False)])

@@ -110,6 +110,12 @@ def test_a_query_is_parsed_once():
     assert parsed_query(QUERIES[0]) is parsed_query(QUERIES[0])
 
 
+def test_scopes_are_the_readers_own():
+    """A scope fills its lists when it is first asked for them, which threads may not do at once."""
+    (first,), (second,) = parsed_query("SELECT k FROM a").scopes(), parsed_query("SELECT k FROM a").scopes()
+    assert first is not second
+
+
 def test_a_copy_is_of_its_own_and_keeps_positions():
     parsed = parsed_query("SELECT k\nFROM a")
     copy = parsed.copy()
