@@ -130,7 +130,7 @@ def test_a_namespace_without_rights_is_served_once_they_are_given_back(release: 
     with release.operator() as operator:
         release.kubectl("-n", release.kept, "apply", "-f", "-", document=query("second"))
         wait_until(release.is_served(release.kept, "second"))
-        assert "is not watched until it can be" in operator.said
+        assert "are not watched until they can be" in operator.said
         release.grant()
         release.kubectl(
             "-n", release.gone, "patch", "sq", "first", "--type=merge", "-p", '{"spec":{"executors":{"initial":3}}}'

@@ -132,8 +132,9 @@ class Informer:
                     version = ""
                     self._drop()
                     if is_new:
-                        text = f"{kind}: {text}"
-                        log.warning("namespace %s is not watched until it can be: %s", self._namespace, text)
+                        log.warning(
+                            "%s of namespace %s are not watched until they can be: %s", kind, self._namespace, text
+                        )
                 else:
                     self._health.failed()
                     if is_new:

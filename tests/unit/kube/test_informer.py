@@ -127,7 +127,7 @@ def test_a_namespace_that_is_refused_loses_its_objects_and_holds_nobody_up(follo
     reported, _ = follow([listed(pod("a"), pod("b")), refused, refused, refused], [[gone], [None]], namespace="gone")
     assert reported == [("LISTED", "a"), ("LISTED", "b"), ("DELETED", "a"), ("DELETED", "b")]
     (message,) = caplog.messages
-    assert message.startswith(f"namespace gone is not watched until it can be: pods: the API server says {status}")
+    assert message.startswith(f"pods of namespace gone are not watched until they can be: the API server says {status}")
 
 
 @pytest.mark.parametrize("status", [403, 404])
