@@ -180,6 +180,8 @@ class Cores(Decimal):
 
 
 def _quoted(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()  # as YAML has it
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -29,7 +29,7 @@ def test_a_small_file_is_enough(tmp_path):
     assert query.spec.parallelism.at_start == 8
 
 
-NO_CORES = 'is not a number of CPU cores; write a whole number from 1 to 999999, or a quantity such as 500m or "1.5"'
+NO_CORES = 'is not a number of CPU cores; write a whole number from 1 to 999999, or a quantity such as 500m or, in quotes, "1.5"'
 
 FIELD_MISTAKES = [
     (
