@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -130,7 +131,7 @@ class Model(BaseModel):
 
     def _quote(self, name: str) -> str:
         value, alias = getattr(self, name), _yaml_name(type(self), name)
-        return f"{alias}: {value}" if isinstance(value, str | int | float) else alias
+        return f"{alias}: {value}" if isinstance(value, str | int | float | Decimal) else alias
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

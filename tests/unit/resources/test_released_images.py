@@ -38,8 +38,9 @@ NEW_SINCE = (
     "lookups:",
     "code:",
     "transaction:",
+    "sasl:",
 )
-"""Fields that the released version lacks: a query that has one needs a later image."""
+"""Fields that the released version lacks: a query that has one needs a later image. Logins are in the CRD of Connections."""
 
 
 def closed(schema: Any) -> Any:
