@@ -4,19 +4,28 @@ BIN := .venv/bin
 UV ?= uv
 TESTS := spark services kafka stores cluster units
 WORKERS ?= 2
-LAB_PROGRAM = PYTHONPATH=tests $(BIN)/python -m lab.parts.go_programs
+# Names of `make bench`: by what they need, and with the module where it is not bench.NAME. docs/benchmarks.md says what each measures.
+BENCHES := arena batching papers partitioners pipeline scaling wires
+BENCHES_IN_THE_LAB := dedicated delays growth joins kafka lookups operator peers sinks starts upgrade
+MODULE_delays := bench.cluster.delays
+MODULE_papers := millrace_research.papers
+MODULE_scaling := bench.scaling.report
+MODULE_upgrade := bench.cluster.upgrade
+LAB_PROGRAM = $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit lint format bench bench-partitioners bench-papers bench-scaling bench-arena bench-kafka bench-peers bench-starts bench-growth bench-joins bench-lookups bench-operator bench-batching bench-dedicated bench-wires bench-sinks bench-delays demo package chart-files test-faults constraints generate clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated format generate chart-files package bench bench-name demo constraints clean
 
-help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+help:  ## List the targets, on one screen
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo 'Benchmarks, which docs/benchmarks.md describes:'
+	@echo '$(sort $(BENCHES) $(BENCHES_IN_THE_LAB))' | fold -sw 78 | sed 's/^/  /'
 
 prerequisites:
 	@tools/prerequisites >/dev/null
 
-setup: .venv/prepared  ## Make the environment: the packages pinned in constraints.txt, Millrace itself, and what its runs share
+setup: .venv/prepared  ## Make .venv: the pinned packages and Millrace itself
 
 # Packages that come as source are built with the pinned setuptools, hence first the tools, then the rest.
 .venv/dependencies: constraints.txt | prerequisites
@@ -45,13 +54,13 @@ run: setup out/data/flights.parquet  ## Run the first example on the real flight
 	@head -qn1 out/delays-by-destination/*.csv | head -n1
 	@tail -qn+2 out/delays-by-destination/*.csv | sort -t, -k5,5nr | head -n5
 
-lab: setup  ## Get and build the services that the tests need, or verify that they are there
-	PYTHONPATH=tests $(BIN)/python -m lab
+lab: setup  ## Get and build the services that the tests need
+	$(BIN)/python -m lab
 
 # Three at a time, since tests with services wait as much as they compute. Tests of Spark take longest, and need nothing of
 # the lab, which is made beside them; the others begin when it is made, also when a part of it is unavailable: what needs
 # that part is skipped, or fails where CI is set.
-test: setup  ## Run every test that this machine can run, and say what was skipped and why
+test: setup  ## Run every test that this machine can run; say what was skipped
 	@rm -rf out/tests && mkdir -p out/tests
 	@status=0; \
 	$(MAKE) --no-print-directory --jobs=3 --keep-going $(addprefix tests-of-,$(TESTS)) || status=1; \
@@ -70,19 +79,23 @@ $(addprefix tests-of-,$(TESTS)):
 	@tools/timed "$@" $(BIN)/pytest $(FOLDERS) --junitxml=out/tests/$(@:tests-of-%=%).xml
 
 lab-for-tests:
-	@tools/timed lab env PYTHONPATH=tests $(BIN)/python -m lab || touch out/tests/lab-failed
+	@tools/timed lab $(BIN)/python -m lab || touch out/tests/lab-failed
 
-test-unit: setup  ## Run the tests that need no service and no Spark, in a few minutes
+test-unit: setup  ## Run the tests that need no service and no Spark, in minutes
 	$(BIN)/pytest tests/unit --numprocesses=$(WORKERS) --dist=worksteal
 
-test-faults: lab  ## Run all slow tests: the fault matrix, each fault ten times, zombies, a backlog of five million records, faults of a cluster and of the API server
+# The fault matrix, each fault ten times, zombies, a backlog of five million records, faults of a cluster and of the API server.
+test-faults: lab  ## Run all slow tests, for hours: faults, zombies, a long backlog
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
-lint: setup  ## Check style, types, the direction of imports, and that generated files are fresh
+lint: setup  ## Check style, types, imports, and generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory lint-generated
+
+lint-generated:
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
 	$(BIN)/millrace crd --kind Connection | diff crds/connections.millrace.io.yaml -
 	$(BIN)/millrace crd --format json-schema | diff crds/streamquery.schema.json -
@@ -103,7 +116,7 @@ format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-generate: setup  ## Write the files that are generated: from the API's models, and what the chart ships
+generate: setup  ## Write what the API's models decide, and what the chart ships
 	$(BIN)/millrace crd >crds/streamqueries.millrace.io.yaml
 	$(BIN)/millrace crd --kind Connection >crds/connections.millrace.io.yaml
 	cp crds/streamqueries.millrace.io.yaml crds/connections.millrace.io.yaml charts/millrace/files/
@@ -116,71 +129,29 @@ generate: setup  ## Write the files that are generated: from the API's models, a
 	$(BIN)/python -m tools.reference Connection >docs/reference/connection.md
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
 
-chart-files: lab  ## Write what is generated from the chart: its README, and the base for Kustomize
+# Its README, and the base for Kustomize.
+chart-files: lab  ## Write what is generated from the chart: its README, a base
 	$(LAB_PROGRAM) helm-docs --chart-search-root charts/millrace
 	$(LAB_PROGRAM) helm template millrace charts/millrace --namespace millrace --kube-version 1.30.0 --no-hooks \
 	    --set crds.install=false >charts/kustomize/operator.yaml
 
-package: lab  ## Pack the chart into out/charts, from where helm push brings it to an OCI registry
+package: lab  ## Pack the chart into out/charts, for helm push
 	mkdir -p out/charts
 	$(LAB_PROGRAM) helm package charts/millrace --destination out/charts
 
-bench: setup  ## Measure rows/s of the pipeline under each partitioner
-	$(BIN)/python -m bench.pipeline
+bench: bench-name $(if $(filter $(NAME),$(BENCHES_IN_THE_LAB)),lab,setup)  ## Run one benchmark: NAME=peers ARGS="--rounds 1"
+	$(BIN)/python -m $(or $(MODULE_$(NAME)),bench.$(NAME)) $(ARGS)
 
-bench-partitioners: setup  ## Measure records/s and the state's memory of each partitioner on one core
-	$(BIN)/python -m bench.partitioners
+bench-name:
+	@[ -n "$(filter $(NAME),$(BENCHES) $(BENCHES_IN_THE_LAB))" ] || { \
+	    echo "NAME='$(NAME)' is no benchmark: write NAME= and one of $(sort $(BENCHES) $(BENCHES_IN_THE_LAB))" >&2; exit 1; }
 
-bench-papers: setup  ## Rerun the papers' comparisons; write docs/partitioning.md's plots and claims
-	$(BIN)/python -m millrace_research.papers
+# Installs the chart on a cluster of its own, applies a query, raises and lowers its load, and draws what happens.
+demo: lab  ## Show scaling on a cluster (as root; PLACEMENT=Dedicated)
+	$(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
 
-bench-scaling: setup  ## Predict the recorded batch times of real runs; write docs/autoscaling.md's plot of them
-	$(BIN)/python -m bench.scaling.report
-
-bench-arena: setup  ## Run all scaling policies on all traces; write docs/autoscaling.md's tables and plots
-	$(BIN)/python -m bench.arena
-
-bench-kafka: lab  ## Measure against Spark's own Kafka connector: rows/s and latency at several skews
-	$(BIN)/python -m bench.kafka
-
-bench-peers: lab  ## Measure cold runs beside Kafka Streams, Flink and plain Spark: latency, a backlog, a batch's fixed time
-	$(BIN)/python -m bench.peers
-
-bench-growth: lab  ## Measure what work costs as keys, state, records and executors grow, beside the same: hours, and 30 GB of disk
-	$(BIN)/python -m bench.growth
-
-bench-dedicated: lab  ## Measure replicas of a partitioner beside a loop that copies, and Dedicated beside Inline
-	$(BIN)/python -m bench.dedicated
-
-bench-starts: lab  ## Count the processor seconds of a start up to its first result, by process and thread
-	$(BIN)/python -m bench.starts
-
-bench-joins: lab  ## Measure cold joins of two streams beside Spark's own and Kafka Streams: a backlog, latency, skew
-	$(BIN)/python -m bench.joins
-
-bench-lookups: lab  ## Measure what look-ups cost a running query, and how long they take
-	$(BIN)/python -m bench.lookups
-
-bench-operator: lab  ## Measure the operator with a thousand queries on simulated nodes
-	$(BIN)/python -m bench.operator
-
-bench-batching: setup  ## Rerun the figures about batches between processes: throughput, delay and tasks by b_out
-	$(BIN)/python -m bench.batching
-
-bench-wires: setup  ## Measure what encryption between driver and executors costs: a start, small and large batches
-	$(BIN)/python -m bench.wires
-
-bench-sinks: lab  ## Measure rows/s of the sinks that write from tasks beside Spark's own writer of Parquet
-	$(BIN)/python -m bench.sinks
-
-demo: lab  ## On a cluster of its own: install, apply a query, raise and lower its load, and draw what happens (as root; PLACEMENT=Dedicated)
-	PYTHONPATH=tests $(BIN)/python -m bench.cluster $(if $(PLACEMENT),--placement $(PLACEMENT))
-
-bench-delays: lab  ## Measure on a cluster how long a query is without results: at its start, after losses, in an upgrade (as root)
-	PYTHONPATH=tests $(BIN)/python -m bench.cluster.delays
-	PYTHONPATH=tests $(BIN)/python -m bench.cluster.upgrade
-
-constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade renews every pin)
+# Needs uv. UPGRADE=--upgrade renews every pin.
+constraints:  ## Pin what pyproject.toml asks for (uv; UPGRADE=--upgrade: all)
 	@command -v $(UV) >/dev/null || { echo "missing: uv; install it, for instance: pip install uv" >&2; exit 1; }
 	$(UV) pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
@@ -193,6 +164,6 @@ constraints:  ## Pin what pyproject.toml asks for (needs uv; UPGRADE=--upgrade r
 	        --custom-compile-command "make constraints" --quiet --output-file images/$$image/requirements.txt || exit; \
 	done
 
-clean:  ## Remove everything that these targets made, .venv too; checkpoints in .millrace stay
+clean:  ## Remove what these targets made, .venv too, not checkpoints
 	rm -rf .venv out build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

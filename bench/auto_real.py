@@ -113,9 +113,9 @@ class CornerBench:
         checkpoint.open(query)
         if plan == "auto":
             resources = Resources(os.cpu_count() or 1, checkpoint.state_partitions)
-            collector.auto = AutoPlans(
-                FixedPlan(start), first, compiled.execution, lambda: resources, collector.message
-            )
+            choice = compiled.execution.choice
+            assert choice is not None
+            collector.auto = AutoPlans(FixedPlan(start), first, choice, lambda: resources, collector.message)
         plans = collector.auto or FixedPlan(start)
         run_to_the_end(self._spark, query, compiled, source, checkpoint, plans, collector)
         seconds = statistics.median(report.seconds for report in collector.reports[-COUNTED:])

@@ -24,11 +24,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.lab.parts.maven_jars import S3_JARS
-from tests.lab.s3_server import BUCKET, S3Server, running_s3
-from tests.lab.store_proxy import Disturbance
 
 from bench.processes import MILLRACE, exit_on_sigterm, running
+from lab.parts.maven_jars import S3_JARS
+from lab.s3_server import BUCKET, S3Server, running_s3
+from lab.store_proxy import Disturbance
 from millrace_jobs.stores.spark import S3_CLIENT
 
 FOLDER = "folder"

@@ -18,16 +18,16 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tools.docs_pages import replace_between
 
 from bench.agreement import JobReplicas, mean
 from bench.simulated_replicas import INTERVAL, SimulatedReplica, a_pin, replicas
 from millrace_jobs.dedicated.cooperation.protocol import Cooperation
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Workers
-from millrace_jobs.partitioners.metrics import PlacementCost
 from millrace_jobs.partitioners.parameters import Value
+from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_research.comparison.replaying import Codes, PlacedStream, key_codes
 from millrace_research.papers.streams import real, zipf
+from tools.docs_pages import replace_between
 
 _Item = TypeVar("_Item", np.int32, np.uint64)
 

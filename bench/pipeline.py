@@ -33,13 +33,14 @@ from bench.key_streams import zipf_shares
 from bench.plain_spark import spark_results
 from bench.recorded_queries import QUERIES, make_stream, recording, stream_query
 from millrace_api.model.streamquery import Spec
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.pipeline.progress import BatchReport, batch_report
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.reading import RunContext
-from millrace_jobs.run.steering import BatchSettings
+from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.session import local_session
 from millrace_jobs.sources.replay.connector import ReplaySource
 
@@ -134,7 +135,7 @@ class PipelineBench:
         if spec.query.python is not None:
             return spark_results(spec, context)
         assert spec.query.sql is not None
-        as_written = CompiledQuery(Native(spec.query.sql, "plain Spark"), compiled.result, True)
+        as_written = CompiledQuery(Native(parsed_query(spec.query.sql), "plain Spark"), compiled.result, True)
         return as_written.build(spec, context, routed=False)
 
     def _source(self, stream: str) -> ReplaySource:

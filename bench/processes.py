@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.lab.parts.commands import run
-from tests.lab.parts.maven_jars import MavenJars
-from tests.lab.parts.printed_report import PrintedReport
+from lab.parts.commands import run
+from lab.parts.maven_jars import MavenJars
+from lab.parts.printed_report import PrintedReport
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 """The command line of Millrace."""

@@ -16,6 +16,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.listener import Watcher
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
@@ -123,16 +124,11 @@ def run_to_the_end(
 ) -> None:
     """Run a query over a whole recording, drop its results, and close its checkpoint."""
     QueryRun(
-        spark=spark,
-        name=query.name,
-        spec=query.spec,
-        query=compiled,
-        sources={source.name: source},
-        sink=NoSink(),
-        checkpoint=checkpoint,
+        RunQuery(query.name, query.spec, compiled, NoSink()),
+        RunInputs({source.name: source}),
+        Engine(spark, checkpoint, Path(tempfile.mkdtemp(dir=str(checkpoint.root.parent)))),
         plans=plans,
         watcher=watcher,
-        workspace=Path(tempfile.mkdtemp(dir=str(checkpoint.root.parent))),
         once=True,
     ).run()
     checkpoint.close()

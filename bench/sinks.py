@@ -33,12 +33,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 from rich.table import Table
-from tests.lab.kafka import running_broker
-from tests.lab.parts.maven_jars import S3_JARS
-from tests.lab.s3_server import BUCKET, running_s3
 
 from bench.kafka.topics import create
 from bench.processes import exit_on_sigterm
+from lab.kafka import running_broker
+from lab.parts.maven_jars import S3_JARS
+from lab.s3_server import BUCKET, running_s3
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.session import local_session
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink

@@ -24,9 +24,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.spark.exchanging_executors import WIRES, exchanging_session
 
 from bench.processor_time import own_seconds
+from lab.exchanging_executors import WIRES, exchanging_session
 
 Figures = dict[str, float]
 

@@ -69,7 +69,7 @@ _QUERY = {
             "trips": {
                 "files": {"path": "data/*.csv", "format": "csv", "maxFilesPerBatch": 2},
                 "schema": "at TIMESTAMP, fare DOUBLE",
-                "watermark": {"column": "at", "delay": "10 minutes"},
+                "watermark": {"column": "at", "delay": "10m"},
             }
         },
         "query": {"sql": "SELECT count(*) FROM trips"},

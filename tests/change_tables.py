@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dual_streaming.tables import EvolvingTable
 from millrace_jobs.changes import BEGINNING, FOREVER
+from millrace_jobs.queries.tables.operators.interface import TableOperator
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
-from millrace_jobs.queries.tables.operators.operator import TableOperator
 from millrace_jobs.queries.tables.operators.splitting import MatchUnit, Split
 
 Row = tuple[Any, ...]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from millrace_jobs import jvm
+from millrace_jobs.process import jvm
 
 pytest_plugins = ["lab.plugin", "lab.turns", "lab.slow_turns", "pytester"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from millrace_jobs.partitioners.metrics import cost_of_counts
+from millrace_jobs.partitioners.placement_cost import cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.sketches.key_profile import add_counts, profile
 

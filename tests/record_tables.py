@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from arrow_schemas import a_schema
 from millrace_jobs.sources.base import Rejected
-from millrace_jobs.sources.formats.column_types import arrow_schema
 
-SCHEMA = arrow_schema([("name", "STRING"), ("count", "BIGINT"), ("size", "DOUBLE"), ("good", "BOOLEAN")])
+SCHEMA = a_schema([("name", "STRING"), ("count", "BIGINT"), ("size", "DOUBLE"), ("good", "BOOLEAN")])
 Row = tuple[str | None, int | None, float | None, bool | None]
 
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from change_tables import MemoryStore, Row, changes_from, comparable
 from millrace_jobs.changes import BEGINNING, FOREVER, changes_of
+from millrace_jobs.queries.tables.operators.interface import TableOperator
 from millrace_jobs.queries.tables.operators.join_side import MATCH_FROM, MATCH_TO
-from millrace_jobs.queries.tables.operators.operator import TableOperator
 
 Event = tuple[int, str, Any, Any]
 """What arrives: its time, its source, and its key and value; a value of None is a delete where the source is a table."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from millrace_jobs.dedicated.metrics import CONTRACT as OF_REPLICAS
+from millrace_jobs.dedicated.replica_metrics import CONTRACT as OF_REPLICAS
 from millrace_jobs.run.metrics_contract import CONTRACT as OF_JOBS
 from millrace_operator.telemetry.contract import CONTRACT as OF_OPERATOR
 from millrace_support.metric import Label, Metric

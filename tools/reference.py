@@ -24,11 +24,11 @@ from millrace_api.model.changes import Effect
 from millrace_api.model.connections import CONNECTION_KIND
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
-from millrace_api.model.values import ByteSize, Duration, PositiveDuration
-from millrace_operator.lifecycle.chain_status import UpstreamReason
+from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuration
+from millrace_operator.lifecycle.autoscaling.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.chains.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
-from millrace_operator.lifecycle.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
@@ -37,7 +37,9 @@ Meanings = Mapping[str, str]
 """Meanings by name, one line each."""
 
 _METADATA = "Kubernetes' own: name, namespace, labels and annotations."
-_FORMS = {f"^{each.pattern}$".replace("(?:", "("): each for each in (Duration, PositiveDuration, ByteSize)}
+_FORMS = {f"^{each.pattern}$".replace("(?:", "("): each for each in (Duration, PositiveDuration, ByteSize)} | {
+    f"^({Cores.pattern})$": Cores
+}
 """Types whose name says more than their pattern, by pattern."""
 
 _LIMITS = (
@@ -64,7 +66,12 @@ def reference() -> str:
         f"The fields of a `StreamQuery` of `{GROUP}/{VERSION}`, and the operator's reports about it. This page is "
         "written by `make generate`; do not edit it.",
         "In a path, `*` is any entry of a map and `[]` any item of a list. "
-        f"For a duration, {Duration.hint}; for a size, {ByteSize.hint}.",
+        f"For a duration, {Duration.hint}; for a size, {ByteSize.hint}; "
+        f"for a number of CPU cores, {Cores.hint}.",
+        "Values that choose what happens are in UpperCamelCase, such as `DeadLetter`. Names that others gave are "
+        "spelled as they spell them: formats (`json`, `raw`), units of times (`seconds`), algorithms (`dalton`, and "
+        "`auto` among them), streams of "
+        "NEXMark (`bid`), SASL mechanisms (`SCRAM-SHA-512`).",
         "The last column of tables below `spec` is what a change of the field takes:",
         _table(("a change", "meaning"), docstrings(Effect).items()),
         *levels.sections(),

@@ -15,15 +15,14 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from tools.docs_pages import replace_between
-
 from bench.arena import page
 from bench.arena.cases import ArenaCase, CaseResult, Faulted, cases, run
 from millrace_research.arena.figures import RunFigures, Settling
+from tools.docs_pages import replace_between
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"
-BEGIN, END = "<!-- arena: written by make bench-arena -->", "<!-- end of arena -->"
+BEGIN, END = "<!-- arena: written by make bench NAME=arena -->", "<!-- end of arena -->"
 _PROCESSES = 2
 
 

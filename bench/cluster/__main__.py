@@ -25,16 +25,16 @@ from kubernetes import config
 from kubernetes.client import CoreV1Api
 from rich.console import Console
 from rich.table import Table
-from tests.kafka import topics
-from tests.lab.cluster import running_cluster
-from tests.lab.deployed import Deployed
-from tests.lab.installation import Installation, installed, make_namespace
-from tests.lab.load import Load
-from tests.lab.parts.millrace_images import EXAMPLE, ROOT
 
 from bench.cluster.figures import LoadStep, plot, steps
 from bench.cluster.recorder import Recorder, batches, to_json
 from bench.cluster.scenarios import SCENARIOS
+from lab import topics
+from lab.cluster import running_cluster
+from lab.deployed import Deployed
+from lab.installation import Installation, installed, make_namespace
+from lab.load import Load
+from lab.parts.millrace_images import EXAMPLE, ROOT
 from millrace_api.model.deployment import Placement
 
 NAMESPACE = "demo"

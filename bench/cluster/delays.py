@@ -19,12 +19,13 @@ from statistics import median
 
 from rich.console import Console
 from rich.table import Table
-from tests.cluster.counting import Counting
-from tests.lab.cluster import running_cluster
-from tests.lab.deployed import Deployed
-from tests.lab.installation import NAMESPACE, Installation, installed, make_namespace
-from tests.lab.parts.millrace_images import ROOT
-from tests.lab.waiting import wait_until
+
+from lab.cluster import running_cluster
+from lab.counting_query import Counting
+from lab.deployed import Deployed
+from lab.installation import NAMESPACE, Installation, installed, make_namespace
+from lab.parts.millrace_images import ROOT
+from lab.waiting import wait_until
 
 _PATIENCE = 300.0
 """Longest wait for what is measured, in seconds."""

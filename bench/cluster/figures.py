@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from tools.docs_pages import STYLE
 
 from bench.cluster.recorder import ClusterSample, RecordedBatch
+from tools.docs_pages import STYLE
 
 OVER = 1.0
 """W above which a batch took longer than its interval."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from tests.lab.parts.millrace_images import EXAMPLE
 
+from lab.parts.millrace_images import EXAMPLE
 from millrace_api.model.deployment import Placement
 
 

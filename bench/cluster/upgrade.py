@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from tests.cluster.counting import Counting
-from tests.lab.claims import claim_and_volume
-from tests.lab.installation import NAMESPACE, Installation, make_namespace
-from tests.lab.kwok import running_kwok
-from tests.lab.parts.millrace_images import JOBS_IMAGE, ROOT
-from tests.lab.waiting import wait_until
 
 from bench.cluster.delays import OPERATOR, leader, report, running_lab
+from lab.claims import claim_and_volume
+from lab.counting_query import Counting
+from lab.installation import NAMESPACE, Installation, make_namespace
+from lab.kwok import running_kwok
+from lab.parts.millrace_images import JOBS_IMAGE, ROOT
+from lab.waiting import wait_until
 from millrace_api.model.streamquery import QUERY_LABEL
 
 REAL, ALL = ("counts", "counts-again"), 50

@@ -25,7 +25,6 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
-from tests.lab.kafka import Broker, running_broker
 
 from bench.dedicated import copy_loop, report
 from bench.dedicated.arrivals import punctuality
@@ -36,6 +35,7 @@ from bench.dedicated.runs import SKEW, Turn, run_turn
 from bench.kafka.topics import create, fill
 from bench.processes import exit_on_sigterm
 from bench.processor_time import seconds_of
+from lab.kafka import Broker, running_broker
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.dedicated.coordinator import topics_of
 from millrace_jobs.plan.control import Pin

@@ -49,7 +49,7 @@ def stream_query(
                     "kafka": {"bootstrapServers": servers, "topic": source},
                     "format": "json",
                     "schema": "at TIMESTAMP, key STRING, value STRING",
-                    "watermark": {"column": "at", "delay": "5 seconds"},
+                    "watermark": {"column": "at", "delay": "5s"},
                 }
             },
             "query": QUERIES[query],

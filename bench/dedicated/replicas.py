@@ -14,7 +14,7 @@ from bench.dedicated.arrivals import Arrival, arriving
 from bench.processes import running
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.dedicated.coordinator import Coordinator, topics_of
-from millrace_jobs.dedicated.processes import ReplicaProcesses
+from millrace_jobs.dedicated.processes import PodReplicas
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.routed.routed import Routed
@@ -69,7 +69,7 @@ def running_replicas(query: StreamQuery, execution: Routed, pin: Pin, folder: Pa
     folder.mkdir(parents=True)
     file = folder / "query.yaml"
     file.write_text(yaml.safe_dump(query.to_document()), encoding="utf-8")
-    coordinator = Coordinator(query, execution, _source_of(query, folder), ReplicaProcesses().driver)
+    coordinator = Coordinator(query, execution, _source_of(query, folder), PodReplicas().driver)
     coordinator.begin(None, pin)
     coordinator.instruct(pin, None, _NO_LIMIT)
     command = [sys.executable, "-c", "from millrace_jobs.cli import main; main()", "partitioner", str(file)]

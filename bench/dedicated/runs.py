@@ -15,13 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.kafka import Broker
-
 from bench.dedicated.arrivals import Arrival, arriving, punctuality
 from bench.kafka.topics import create
 from bench.peers import judge
 from bench.processes import MILLRACE, running
 from bench.processor_time import seconds_of, tree_seconds
+from lab.kafka import Broker
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.dedicated.coordinator import topics_of
 

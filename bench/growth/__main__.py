@@ -30,8 +30,6 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka.admin import AdminClient
 from rich.console import Console
-from tests.lab.kafka import Broker, running_broker
-from tools.docs_pages import replace_between
 
 from bench.control_groups import ProcessAccount, process_account
 from bench.growth import report
@@ -42,6 +40,8 @@ from bench.kafka.topics import create
 from bench.peers.engines import FLINK, SPARK, STREAMS, Engines, PeerTask
 from bench.peers.judge import visible
 from bench.processes import exit_on_sigterm
+from lab.kafka import Broker, running_broker
+from tools.docs_pages import replace_between
 
 ENGINES = ("auto", "native", STREAMS, FLINK, SPARK)
 

@@ -29,7 +29,6 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from tests.lab.kafka import Broker, running_broker
 
 from bench.joins import judge, report
 from bench.joins.cases import CASES
@@ -37,6 +36,7 @@ from bench.joins.engines import BEST_SPARKS, STREAMS, JoinEngines, JoinTask
 from bench.joins.inputs import fill, values_in
 from bench.kafka.topics import create
 from bench.processes import exit_on_sigterm
+from lab.kafka import Broker, running_broker
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from tests.lab.kafka import running_broker
-from tests.lab.parts.maven_jars import MavenJars
-from tests.lab.parts.printed_report import PrintedReport
 
 from bench.kafka.contenders import CONTENDERS, Contenders, TimedBatch
 from bench.kafka.queries import QUERIES, READINGS
 from bench.kafka.report import PLAIN, SteadyLatency, Throughput, latency, show_latencies, show_throughput
 from bench.kafka.topics import create, fill, times_in
+from lab.kafka import running_broker
+from lab.parts.maven_jars import MavenJars
+from lab.parts.printed_report import PrintedReport
 from millrace_jobs.session import local_session
 
 CONNECTOR = Path(__file__).parent / "connector" / "pom.xml"

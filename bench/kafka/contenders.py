@@ -7,11 +7,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from tests.lab.kafka import Broker
 
 from bench.kafka import plain
 from bench.kafka.queries import DELAY, query, stream_query
@@ -19,6 +18,7 @@ from bench.kafka.report import PLAIN
 from bench.kafka.topics import create
 from bench.processor_time import own_seconds
 from bench.recorded_queries import NoSink
+from lab.kafka import Broker
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
@@ -27,6 +27,7 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
@@ -103,7 +104,7 @@ class Contenders:
         else:
             resource = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
             run = self._query_run(resource, contender, collector, once=True)
-            run.sink = NoSink()
+            run.query = replace(run.query, sink=NoSink())
             _run_to_the_end(run)
         return collector.batches
 
@@ -120,11 +121,11 @@ class Contenders:
         running_query = threading.Thread(target=_run_to_the_end, args=(run,))
         running_query.start()
         produce()
-        while run.sources["s"].lag(_position(run.checkpoint)):
+        while run.inputs.sources["s"].lag(_position(run.engine.checkpoint)):
             time.sleep(0.1)
         run.drain()
         running_query.join()
-        return Path(str(run.checkpoint.spark))
+        return Path(str(run.engine.checkpoint.spark))
 
     def _drain_plain(self, name: str, topic: str, per_batch: int, collector: BatchCollector) -> None:
         records = plain.decoded(plain.raw(self._spark, self._servers, topic, per_batch))
@@ -157,16 +158,11 @@ class Contenders:
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
         return QueryRun(
-            spark=self._spark,
-            name=resource.name,
-            spec=spec,
-            query=compiled,
-            sources={"s": source},
-            sink=sink,
-            checkpoint=checkpoint,
+            RunQuery(resource.name, spec, compiled, sink),
+            RunInputs({"s": source}),
+            Engine(self._spark, checkpoint, self._new_folder()),
             plans=FixedPlan(Plan.model_validate(start)),
             watcher=collector,
-            workspace=self._new_folder(),
             once=once,
         )
 
@@ -183,8 +179,8 @@ def _run_to_the_end(run: QueryRun) -> None:
     try:
         run.run()
     finally:
-        run.sink.close()
-        run.checkpoint.close()
+        run.query.sink.close()
+        run.engine.checkpoint.close()
 
 
 def _position(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:

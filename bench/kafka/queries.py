@@ -9,6 +9,7 @@ from bench.kafka.topics import SCHEMA
 from millrace_api.model.streamquery import Query, StreamQuery
 
 DELAY = "5 seconds"
+"""How late records may be, as Spark writes it; the same as the queries' own delay."""
 
 QUERIES: Mapping[str, Mapping[str, object]] = {
     "count": {"sql": "SELECT window.start AS since, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"},
@@ -38,7 +39,7 @@ def stream_query(
     body = {**QUERIES, **READINGS}[name]
     decoding: dict[str, object] = {"format": "raw"} if name == "raw" else {"schema": SCHEMA}
     if name in QUERIES:
-        decoding["watermark"] = {"column": "at", "delay": DELAY}
+        decoding["watermark"] = {"column": "at", "delay": "5s"}
     document = {
         "apiVersion": "millrace.io/v1alpha1",
         "kind": "StreamQuery",

@@ -28,12 +28,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
-from tests.lab.kafka import running_broker
 
 from bench.kafka.topics import fill
 from bench.lookups.answers import LookupFigures, judge
 from bench.lookups.running_table import RunningTable
 from bench.processes import MILLRACE, exit_on_sigterm, running
+from lab.kafka import running_broker
 
 SQL = "SELECT key, count(*) AS n FROM s GROUP BY key"
 SOURCE, TABLE = "records", "table"

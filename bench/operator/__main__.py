@@ -18,12 +18,12 @@ from typing import Any
 
 from kubernetes import config
 from rich.console import Console
-from tests.lab.control_plane import running_control_plane
-from tests.lab.kwok import running_kwok
 
 from bench.operator.fleet import QueryFleet, Sightings
 from bench.operator.measure import OperatorBench
 from bench.operator.report import show
+from lab.control_plane import running_control_plane
+from lab.kwok import running_kwok
 
 ROOT = Path(__file__).parents[2]
 CRDS = [ROOT / "crds" / f"{kind}.millrace.io.yaml" for kind in ("streamqueries", "connections")]

@@ -22,9 +22,9 @@ from kubernetes.client import (
     V1PersistentVolume,
     V1PersistentVolumeClaim,
 )
-from tests.lab.claims import claim_and_volume
 from urllib3.exceptions import HTTPError
 
+from lab.claims import claim_and_volume
 from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.model.streamquery import DRIVER, QUERY_LABEL, ROLE_LABEL
 
@@ -42,7 +42,7 @@ _QUERY: dict[str, Any] = {
     "spec": {
         "sources": {
             "trips": {
-                "kafka": {"bootstrapServers": "kafka:9092", "topic": "trips", "startingOffsets": "earliest"},
+                "kafka": {"bootstrapServers": "kafka:9092", "topic": "trips", "startingOffsets": "Earliest"},
                 "format": "json",
                 "schema": "medallion STRING, cell STRING, fare DOUBLE, pickup TIMESTAMP",
                 "watermark": {"column": "pickup", "delay": "30s"},
@@ -53,7 +53,7 @@ _QUERY: dict[str, Any] = {
             "FROM trips GROUP BY window(pickup, '10 minutes', '1 minute'), cell"
         },
         "sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips-by-cell", "key": ["cell"]}},
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "executors": {"initial": 2, "min": 1, "max": 8},
     },
 }

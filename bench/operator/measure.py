@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.lab.control_plane import ControlPlane
-
 from bench.operator.fleet import Key, QueryFleet, Sightings
 from bench.operator.report import Ages, Creation, Deletion, OperatorFigures, Rest, Restart
 from bench.operator.running import Requests, RunningOperator, requests
 from bench.processor_time import seconds_of
+from lab.control_plane import ControlPlane
 
 SAMPLE = 100
 """Number of queries whose spec is changed."""

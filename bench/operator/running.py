@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.lab.control_plane import ControlPlane
-from tests.lab.processes import Process
 
 from bench.processor_time import seconds_of
+from lab.control_plane import ControlPlane
+from lab.processes import Process
 
 USER = "operator-a"
 """User name of the operator, by which the audit log identifies its changes."""

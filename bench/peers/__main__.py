@@ -24,12 +24,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rich.console import Console
-from tests.lab.kafka import Broker, running_broker
 
 from bench.kafka.topics import create, fill
 from bench.peers import judge, report
 from bench.peers.engines import OURS, PEERS, SPARK, Engines, PeerTask
 from bench.processes import exit_on_sigterm
+from lab.kafka import Broker, running_broker
 
 SKEW = "Zipf 1.0"
 SETTLED = 60.0

@@ -136,7 +136,7 @@ def _query(algorithm: str, task: PeerTask) -> Mapping[str, object]:
         "kafka": {"bootstrapServers": task.servers, "topic": task.source} | limit,
         "format": "json",
         "schema": "at TIMESTAMP, key STRING, value STRING",
-        "watermark": {"column": "at", "delay": "5 seconds"},
+        "watermark": {"column": "at", "delay": "5s"},
     }
     spec = {
         "sources": {"s": source},

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from examples.flights import flights
 
 from bench.key_streams import zipf_shares
 from bench.recorded_queries import QUERIES, stream_query
+from examples.flights import flights
 from millrace_api.model.streamquery import StreamQuery
 
 KEYS = 10_000

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tools.docs_pages import STYLE
 
 from bench.scaling.points import RECORDED, read_points
 from bench.scaling.prediction import Predicted, predictions
+from tools.docs_pages import STYLE
 
 PLOT = Path(__file__).parent.parent.parent / "docs" / "img" / "calibration.svg"
 

@@ -30,7 +30,6 @@ from itertools import product
 from pathlib import Path
 
 from rich.console import Console
-from tests.lab.kafka import Broker, running_broker
 
 from bench.processes import exit_on_sigterm
 from bench.starts import report
@@ -46,6 +45,7 @@ from bench.starts.turns import (
     start,
     topic_watch,
 )
+from lab.kafka import Broker, running_broker
 
 
 @dataclass

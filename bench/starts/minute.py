@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.kafka import Broker
-
 from bench.control_groups import process_account
 from bench.processes import running
 from bench.starts.turns import RECORDS, StartFailedError, Variant
+from lab.kafka import Broker
 
 PERIOD = 15.0
 """Seconds over which the median of batches is taken."""

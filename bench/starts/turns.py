@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.lab.kafka import Broker
-
 from bench.control_groups import process_account
 from bench.kafka.topics import create, fill
 from bench.peers.judge import visible
 from bench.processes import Command, running
 from bench.starts.usage import UNSEEN, usage
+from lab.kafka import Broker
 
 SQL = "SELECT window.start AS since, key, count(*) AS n FROM s GROUP BY window(at, '10 seconds'), key"
 SCHEMA = "at TIMESTAMP, key STRING, value STRING"
@@ -43,7 +42,8 @@ class Variant:
 
     def command(self, query: Path) -> Command:
         """Return the command that runs a query as ``millrace run`` does."""
-        path = os.pathsep.join(str(self.checkout / name) for name in ("crds", "jobs", "operator", "research"))
+        folders = ("crds", "jobs", "operator", "research", "support")
+        path = os.pathsep.join(str(self.checkout / name) for name in folders)
         variables = {"PYTHONPATH": path, **self.variables}
         settings = [f"{name}={value}" for name, value in variables.items()]
         return ["env", *settings, sys.executable, "-c", _MILLRACE, "run", query]
@@ -82,7 +82,7 @@ def kafka_query(folder: Path, algorithm: str, broker: Broker, topics: tuple[str,
     fill(broker.bootstrap, topics[0], "uniform", RECORDS)
     create(broker.bootstrap, topics[1])
     servers = {"bootstrapServers": broker.bootstrap}
-    source = {"kafka": {**servers, "topic": topics[0], "startingOffsets": "earliest"}, "format": "json"}
+    source = {"kafka": {**servers, "topic": topics[0]}, "format": "json"}
     return _write(folder, algorithm, source, {"kafka": {**servers, "topic": topics[1]}})
 
 
@@ -127,7 +127,7 @@ def topic_watch(broker: Broker, topic: str) -> Iterator[Callable[[], bool]]:
 
 def _write(folder: Path, algorithm: str, source: Mapping[str, object], sink: Mapping[str, object]) -> Path:
     spec = {
-        "sources": {"s": {**source, "schema": SCHEMA, "watermark": {"column": "at", "delay": "5 seconds"}}},
+        "sources": {"s": {**source, "schema": SCHEMA, "watermark": {"column": "at", "delay": "5s"}}},
         "query": {"sql": SQL},
         "sink": sink,
         "emit": "OnUpdate",

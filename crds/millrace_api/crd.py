@@ -180,13 +180,6 @@ def _written(model: type[Model]) -> Schema:
                 node["required"].remove(name)
             if written == Authored.NOTHING:
                 del node["properties"][name]
-            elif written == Authored.DEPRECATED:
-                described = f"Deprecated: write it in a Connection. {declared['description']}"
-                node["properties"][name] = {
-                    "type": "object",
-                    "description": described,
-                    "additionalProperties": True,
-                }
         if not node.get("required", True):
             del node["required"]
     return _without_unused(schema)
@@ -221,7 +214,10 @@ def _structural(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     default = _without_nulls(schema.get("default"))
     if default not in (None, {}, []):
         result["default"] = default
-    if isinstance(result.get("type"), list):
+    if result.get("type") == ["integer", "string"]:  # with the alternatives that the API server demands beside the flag
+        del result["type"]
+        result |= {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+    elif isinstance(result.get("type"), list):
         del result["type"]
         result["x-kubernetes-preserve-unknown-fields"] = True
     if "properties" in schema:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs import jvm
+from millrace_jobs.process import jvm
 
 _RECORDS = 5_000
 
@@ -128,7 +128,7 @@ def _query(algorithm: str, folder: Path) -> StreamQuery:
     source = {
         "files": {"path": str(folder / "in"), "format": "csv"},
         "schema": "word STRING, number BIGINT, at TIMESTAMP",
-        "watermark": {"column": "at", "delay": "5 seconds"},
+        "watermark": {"column": "at", "delay": "5s"},
     }
     sql = "SELECT window.start AS since, word, count(*) AS n FROM s GROUP BY window(at, '1 minute'), word"
     spec = {

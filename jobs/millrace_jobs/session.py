@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs import jvm
 from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.own_code.own_code import current
-from millrace_jobs.signals import interrupt_handler_kept
+from millrace_jobs.process import jvm
+from millrace_jobs.process.signals import interrupt_handler_kept
 from millrace_jobs.stores import requests
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 AT = "at"
 """Column of event time: in blocks the record's own, in partial results the start of the pane or window."""
 
+EVENT_TIME = "spark.watermarkDelayMs"
+"""The metadata by which Spark knows a column that has a watermark."""
+
 
 @dataclass(frozen=True)
 class Window:

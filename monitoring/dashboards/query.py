@@ -12,11 +12,12 @@ ONE = '{cluster=~"$cluster", namespace="$namespace", query="$query"}'
 RECORDED = "namespace_query:millrace_"
 """Beginning of the names of recorded series."""
 
-_PODS = (
-    '{cluster=~"$cluster", namespace="$namespace", container!="", '
-    'pod=~"$query-(driver-0|[0-9a-f]{6}-exec-[0-9]+|partitioner-[0-9]+)"}'
-)
-"""Selector of the containers of the query."""
+_EXECUTORS = '{cluster=~"$cluster", namespace="$namespace", container!="", pod=~"$query-[0-9a-f]{6}-exec-[0-9]+"}'
+"""Selector of the containers of the query's executors, which have no metrics of the query."""
+_OTHERS = '{cluster=~"$cluster", namespace="$namespace", container!="", pod=~".+-(driver-0|partitioner-[0-9]+)"}'
+"""Selector of the containers of all drivers and replicas: a hash replaces the end of a long name of a query."""
+_OF_QUERY = f'and on (namespace, pod) {{__name__=~"millrace_(partitioner_)?batches_total", {ONE[1:]}'
+"""What leaves those of the query."""
 _KUBELET = "Needs the kubelet's metrics of containers."
 
 
@@ -54,6 +55,12 @@ def plan() -> list[Panel]:
         number("Workers", "Combine tasks n in the plan of the last batch.", largest("millrace_plan_workers")),
         number("Replicas", "Partitioner replicas m in the plan of the last batch.", largest("millrace_plan_replicas")),
     ]
+
+
+def _by_pod(usage: str) -> str:
+    """Return the usage of each pod of the query; in place of ``{}`` stands a selector of containers."""
+    executors, others = usage.replace("{}", _EXECUTORS), usage.replace("{}", _OTHERS)
+    return f"sum by (pod) ({executors} or {others} {_OF_QUERY})"
 
 
 def _numbers() -> list[Panel]:
@@ -254,7 +261,7 @@ def _resources() -> list[Panel]:
         graph(
             "Are pods busy?",
             f"Cores that each pod uses. {_KUBELET}",
-            {"{{pod}}": f"sum by (pod) (rate(container_cpu_usage_seconds_total{_PODS}[$__rate_interval]))"},
+            {"{{pod}}": _by_pod("rate(container_cpu_usage_seconds_total{}[$__rate_interval])")},
             "none",
             width=8,
             none=_KUBELET,
@@ -264,7 +271,7 @@ def _resources() -> list[Panel]:
             "Memory that each pod uses, and the share of time (right) in which JVMs collect garbage: above a tenth, "
             f"the heap is small. A pod above its limit is killed. {_KUBELET}",
             {
-                "{{pod}}": f"sum by (pod) (container_memory_working_set_bytes{_PODS})",
+                "{{pod}}": _by_pod("container_memory_working_set_bytes{}"),
                 "collecting: driver": _collecting("driver"),
                 "collecting: executors": f"{_collecting('executors')} / (max({ready}) > 0)",
             },

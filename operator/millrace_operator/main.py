@@ -1,17 +1,16 @@
-"""Kopf handlers of the operator; run by ``millrace operator`` or ``kopf run -m millrace_operator.main``."""
+"""How kopf starts and ends the operator: by ``millrace operator``, or by ``kopf run -m millrace_operator.main``."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
 
-from millrace_api.crd import GROUP, PLURAL, VERSION
+from millrace_support.backoff import Backoff
 
-from .handlers.operator import Operator, OperatorOptions, begin_afresh
-from .kube.kopf_history import NoHistory
-from .kube.kopf_watches import patch_watches
+from .handlers.operator import Operator, OperatorOptions
 
 _SWITCH_SECONDS = 0.0005
 """Time for which a thread that computes keeps another one waiting that has just got an answer from the API server.
@@ -21,22 +20,31 @@ while a query of another namespace is checked.
 """
 
 
+class _Pauses:
+    """Pauses between kopf's attempts at a request, without an end.
+
+    Kopf asks at its start which resources there are, even for an operator without handlers of any. By default, it ends
+    the operator when the API server has been away, or has refused that, for a minute. A login that the API server does
+    not know (401) ends it at once.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        backoff = Backoff()
+        while True:
+            yield backoff.next()
+
+
 @kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     """Start the operator from kopf's memo, or one with default options if the memo has none."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    settings.posting.enabled = False  # the reconciler posts the events
     settings.scanning.disabled = True  # scanning needs the right to list CRDs; Operator checks for ours
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
-    settings.watching.chunk_size = 25  # each of the listed queries may have a megabyte
-    settings.watching.server_timeout = 300
-    settings.watching.client_timeout = 330
+    settings.networking.error_backoffs = _Pauses()
     settings.process.ultimate_exiting_timeout = 60
-    settings.persistence.diffbase_storage = NoHistory()
     if "operator" not in memo:
         memo.operator = Operator(OperatorOptions())
-    patch_watches(memo.operator.watches, memo.operator.on_event, memo.operator.on_list, begin_afresh)
     memo.operator.start()
 
 
@@ -44,8 +52,3 @@ def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
 def stop(memo: Any, **_: Any) -> None:
     """Finish the steps in progress and stop the operator."""
     memo.operator.stop()
-
-
-@kopf.on.event(GROUP, VERSION, PLURAL)
-async def on_query(**_: Any) -> None:
-    """Let kopf watch StreamQueries: the patched watches report their events."""

@@ -15,9 +15,9 @@ from lab.control_plane import ControlPlane
 from lab.kwok import running_kwok
 from unit.resources.cases import SMALLEST
 
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_fleet import is_quiet, writes
-from .test_operator import status_of, wait_until
+from .quiet_fleet import is_quiet, writes
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -121,7 +121,7 @@ def container(kubectl: Kubectl) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("mutated")
 @pytest.mark.parametrize("mutated", [CHANGES], indirect=True, ids=["all but what confines"])
-def test_what_admission_makes_of_objects_is_accepted_and_what_others_make_of_them_is_not(
+def test_changes_by_admission_are_accepted_and_changes_by_others_are_undone(
     plane, namespace, kubectl: Kubectl, tmp_path
 ) -> None:
     kubeconfig = plane.kubeconfig_of("operator-a", tmp_path / "operator-a.kubeconfig")

@@ -12,15 +12,15 @@ import pytest
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
+from .observed import wait_until
 from .operators import running_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
 Kubectl = Callable[..., str]
 
 
-def test_a_restart_replaces_it_and_its_value_is_nowhere_else(
+def test_a_restart_replaces_the_secret_whose_value_is_nowhere_else(
     plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with running_operator(plane, tmp_path_factory.mktemp("operator"), namespace=namespace) as operator:

@@ -14,10 +14,10 @@ from lab.claims import claim_and_volume
 from lab.control_plane import ControlPlane
 from lab.kwok import running_kwok
 
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_fleet import is_quiet, rounds, writes
-from .test_operator import status_of, wait_until
-from .test_replacement import fail
+from .played_pods import fail
+from .quiet_fleet import is_quiet, rounds, writes
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
@@ -37,7 +37,7 @@ def query(name: str, reads: str) -> dict[str, Any]:
             "sources": {"lines": {"kafka": kafka | {"topic": reads}, "schema": "shop STRING"}},
             "query": {"sql": "SELECT shop, count(*) AS n FROM lines GROUP BY shop"},
             "sink": {"kafka": kafka | {"topic": name}},
-            "checkpoint": {"claim": "checkpoints"},
+            "checkpoint": {"claimName": "checkpoints"},
         },
     }
 

@@ -15,11 +15,11 @@ from unit.chart.tools import CHART, VALUES, documents, find, rendered, tool
 from unit.commands.queries import BUSY
 from unit.resources.cases import SMALLEST
 
+from .crd_documents import VALID
+from .granted_rights import live
 from .in_a_pod import run_in_a_pod
+from .observed import wait_until
 from .operators import ask, running_operator, start_operator
-from .test_crd import VALID
-from .test_operator import wait_until
-from .test_rbac import live
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
@@ -86,7 +86,7 @@ def test_the_api_server_takes_every_object(plane, release, values):
     assert "would violate PodSecurity" not in done.stderr
 
 
-def test_its_pods_are_admitted_where_pods_are_restricted(plane, release):
+def test_pods_of_the_operator_are_admitted_where_pods_are_restricted(plane, release):
     release()
 
     def pods():
@@ -223,7 +223,7 @@ def may_own_objects(plane):
     return done.returncode == 0
 
 
-def test_of_leases_in_other_namespaces_it_may_nothing(plane, release):
+def test_the_operator_may_not_touch_leases_in_other_namespaces(plane, release):
     release()
     for verb in ("get", "create", "update"):
         asked = ("auth", "can-i", verb, "leases", "--as=system:serviceaccount:streams:millrace-operator")

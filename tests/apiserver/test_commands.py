@@ -51,7 +51,7 @@ def succeeded(result):
     return result.out
 
 
-def test_status_of_one_query(millrace, query):
+def test_status_shows_what_one_query_reports(millrace, query):
     assert "changes are pending" in succeeded(millrace("status", NAME))
     query.report(**BUSY | {"observedGeneration": 1})
     said = succeeded(millrace("status", NAME))
@@ -63,7 +63,7 @@ def test_status_of_one_query(millrace, query):
     assert document["status"]["lastScaling"] == BUSY["lastScaling"]
 
 
-def test_status_of_all_queries(millrace, query, kubectl, namespace):
+def test_status_and_top_list_all_queries(millrace, query, kubectl, namespace):
     kubectl("apply", "-f", "-", document=ON_CLUSTER.replace(NAME, "other"))
     query.report(**BUSY)
     for arguments, prefix in ((["status"], ""), (["top"], ""), (["top", "--once", "-A"], f"{namespace}/")):
@@ -162,7 +162,7 @@ def test_scaling_keeps_to_the_bounds(millrace, query):
     assert query.get()["spec"]["executors"]["initial"] == 3
 
 
-def test_waiting_ends_when_it_is_observed(kubeconfig, query, tmp_path, monkeypatch):
+def test_waiting_ends_when_the_change_is_observed(kubeconfig, query, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     old = {"pod": f"{NAME}-driver-0", "startTime": "2026-01-31T09:00:00Z", "restarts": 0}
     ready = [condition("Ready", "True", "Running")]
@@ -204,7 +204,7 @@ def test_status_waits_until_the_query_runs_on_its_plan(kubeconfig, query, tmp_pa
         assert said.startswith(begins)  # and nothing else
 
 
-def test_status_waits_in_vain(millrace, query, namespace):
+def test_status_gives_up_waiting_and_says_what_the_query_is_waiting_for(millrace, query, namespace):
     query.report(phase="Pending", conditions=[condition("Ready", "False", "Deploying", "the driver is starting")])
     millrace("status", NAME, "--wait", "--timeout", "1").assert_failed(
         f"waited 1 s for {NAME} to run on its plan: it has phase Pending", "Deploying: the driver is starting"
@@ -214,7 +214,7 @@ def test_status_waits_in_vain(millrace, query, namespace):
 
 
 @pytest.mark.usefixtures("query")
-def test_in_a_pod_its_service_account_asks(plane, kubectl, namespace, tmp_path):
+def test_in_a_pod_commands_ask_by_its_service_account(plane, kubectl, namespace, tmp_path):
     kubectl("create", "serviceaccount", "pod")
     token = kubectl("create", "token", "pod").strip()
 
@@ -229,7 +229,7 @@ def test_in_a_pod_its_service_account_asks(plane, kubectl, namespace, tmp_path):
     assert succeeded(millrace("status", NAME)).startswith(NAME)
 
 
-def test_waiting_in_vain_says_what_for(millrace, query):
+def test_a_wait_that_times_out_says_what_it_waited_for(millrace, query):
     query.report(phase="Running", conditions=[condition("Ready", "False", "Deploying", "the driver is starting")])
     millrace("suspend", NAME, "--wait", "--timeout", "1").assert_failed(
         f"waited 1 s for {NAME} to be suspended: it has phase Running",
@@ -240,7 +240,7 @@ def test_waiting_in_vain_says_what_for(millrace, query):
 
 
 @pytest.mark.usefixtures("query")
-def test_logs_that_cannot_be_had(millrace, kubectl):
+def test_logs_that_cannot_be_had_are_an_error_with_the_reason(millrace, kubectl):
     millrace("logs", NAME).assert_failed(f"there is no log of {NAME}-driver-0", "not found", f"millrace status {NAME}")
     millrace("logs", NAME, "--executors").assert_failed(f"{NAME} has no executors now")
     pod = {
@@ -255,7 +255,7 @@ def test_logs_that_cannot_be_had(millrace, kubectl):
 
 
 @pytest.mark.usefixtures("query")
-def test_a_name_that_is_not_there(millrace, namespace):
+def test_a_missing_name_is_an_error_with_the_nearest_name(millrace, namespace):
     for command in (["status"], ["explain"], ["pause"], ["resume"], ["suspend"], ["restart"], ["logs"]):
         millrace(*command, "trips-by-sell").assert_failed(
             f'there is no StreamQuery "trips-by-sell" in namespace {namespace}', f"did you mean {NAME}?"

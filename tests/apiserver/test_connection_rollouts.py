@@ -15,10 +15,10 @@ import pytest
 from lab.control_plane import ControlPlane
 from millrace_operator.leadership.shard import Shard
 
+from .connection_objects import connection, query
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_connections import connection, query
-from .test_operator import status_of, wait_until
-from .test_replacement import fail, show, stamp
+from .played_pods import fail, show, stamp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 

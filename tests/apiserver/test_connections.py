@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,32 +11,16 @@ import pytest
 import yaml
 
 from lab.control_plane import ControlPlane
-from unit.api.test_connections import CONNECTION
-from unit.resources.cases import SMALLEST
 
+from .connection_objects import NAME, connection, query
+from .observed import ready_of, status_of, wait_until
 from .operators import ask, running_operator
-from .test_operator import ready_of, status_of, wait_until
-from .test_replacement import become_healthy, pod
+from .played_pods import become_healthy, pod
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
 Kubectl = Callable[..., str]
-NAME = "trips-by-cell"
 OIDC = {"tokenEndpoint": "https://login.example.org/token", "clientId": "a", "clientSecret": {"env": "A"}}
-
-
-def connection(**kafka: Any) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(CONNECTION)
-    document["spec"]["kafka"] |= copy.deepcopy(kafka)
-    return document
-
-
-def query(**spec: Any) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(SMALLEST)
-    document["spec"]["sources"]["trips"]["kafka"] = {"connection": "trips", "topic": "trips"}
-    document["spec"]["sink"] = {"kafka": {"connection": "trips", "topic": NAME}}
-    document["spec"] |= spec
-    return document
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
 from .conftest import new_namespace
+from .observed import PATIENCE, wait_until
 from .operators import running_operator, start_operator
-from .test_operator import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
@@ -63,7 +63,7 @@ class Place:
         if text == DELETED:
             return not queries["items"] and not self.kubectl("get", KINDS, "-l", LABEL, "-o", "name")
         (query,) = queries["items"]
-        wanted, pods = ("Suspended", []) if "Suspended" in text else ("Deploying", ["trips-by-cell-driver-0"])
+        wanted, pods = ("Suspended", []) if text == SUSPENDED else ("Deploying", ["trips-by-cell-driver-0"])
         found = query.get("status", {})
         driver = found.get("driver") or {}
         return bool(

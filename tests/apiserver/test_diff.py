@@ -50,7 +50,7 @@ def stored(kubectl):
     return found["spec"], found["metadata"]["resourceVersion"]
 
 
-def test_a_new_query_is_created_and_nothing_is_yet(diff, kubectl, namespace):
+def test_a_new_query_is_shown_as_created_and_nothing_is_created(diff, kubectl, namespace):
     status, said = diff(ON_CLUSTER)
     assert (status, said) == (
         1,
@@ -108,12 +108,12 @@ def test_a_field_that_is_gone_from_the_file_is_removed_as_by_apply(diff, kubectl
 
 @pytest.mark.usefixtures("applied")
 def test_another_checkpoint_is_refused_in_the_servers_words(diff, kubectl):
-    changed = ON_CLUSTER.replace("claim: checkpoints", "claim: others")
+    changed = ON_CLUSTER.replace("claimName: checkpoints", "claimName: others")
     status, said = diff(changed)
     assert status == 2
     assert re.search(r"refused by the API server: StreamQuery.* checkpoint cannot be changed", said)
-    assert "spec.checkpoint.claim checkpoints others the API server rejects the change" in said
-    assert stored(kubectl)[0]["checkpoint"] == {"claim": "checkpoints"}
+    assert "spec.checkpoint.claimName checkpoints others the API server rejects the change" in said
+    assert stored(kubectl)[0]["checkpoint"] == {"claimName": "checkpoints"}
 
 
 @pytest.mark.usefixtures("applied")
@@ -129,14 +129,14 @@ def test_other_groups_cannot_use_the_checkpoint(diff):
     assert (status, "the state keeps what was counted under the old one" in said) == (1, True)
 
 
-def test_what_validation_and_restrictions_refuse(diff):
+def test_what_validation_and_restrictions_refuse_is_status_2_with_its_place(diff):
     status, said = diff(ON_CLUSTER.replace("cell STRING", "cell STRINGS"))
     assert (status, "query.yaml:8: spec.sources.trips.schema" in said) == (2, True)
     status, said = diff(f"{ON_CLUSTER}  driver: {{podTemplate: {{spec: {{hostNetwork: true}}}}}}\n")
     assert (status, "query.yaml:13: spec.driver.podTemplate.spec.hostNetwork: may not be true" in said) == (2, True)
 
 
-def test_a_name_that_is_taken(diff, kubectl):
+def test_a_name_that_is_taken_is_refused_with_the_object_that_has_it(diff, kubectl):
     kubectl("create", "configmap", f"{NAME}-plan")
     status, said = diff(ON_CLUSTER)
     assert status == 2
@@ -151,12 +151,12 @@ def test_a_suspended_query_has_no_driver_to_replace(diff, kubectl):
     assert "spec.suspend true false a driver starts" in diff(PYTHON_IMAGE)[1]
 
 
-def test_a_paused_query_waits(diff, applied, millrace):
+def test_changes_of_a_paused_query_wait_for_its_resumption(diff, applied, millrace):
     assert millrace("pause", NAME).status == 0
     assert f"paused the operator changes nothing before millrace resume {NAME}" in diff(SCALED)[1]
 
 
-def test_namespaces_that_differ(diff, namespace):
+def test_a_namespace_option_that_differs_from_the_files_is_refused(diff, namespace):
     named = ON_CLUSTER.replace("{name:", f"{{namespace: {namespace}, name:")
     assert diff(named)[0] == 1
     status, said = diff(named, "-n", "other")
@@ -177,7 +177,7 @@ def test_only_the_users_own_rights_are_used(plane, diff, kubectl, namespace, tmp
 
 
 @pytest.mark.usefixtures("applied")
-def test_programs_read_json(diff):
+def test_json_has_each_change_with_its_consequence(diff):
     found = json.loads(diff(PYTHON_IMAGE, "--format", "json")[1])
     (change,) = found[0]["changes"]
     assert change == {

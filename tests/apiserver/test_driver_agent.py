@@ -82,7 +82,7 @@ def plans(driver: Driver, namespace: str) -> Iterator[PlanWatch]:
     watch.stop()
 
 
-def test_plans_come_by_the_watch_and_none_twice(driver: Driver, plans: PlanWatch) -> None:
+def test_plans_come_by_the_watch_once_each(driver: Driver, plans: PlanWatch) -> None:
     assert plans.current() == FIRST
     assert plans.current() is None
     second = FIRST.model_copy(update={"epoch": 2, "executors": 5})

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
-import time
-
 import pytest
 
 from lab.claims import claim_and_volume
 from lab.clock import Clock
 from lab.kwok import running_kwok
-from millrace_operator.lifecycle.driver_health import HEALTHY_AFTER
+from millrace_operator.lifecycle.pods.driver_health import HEALTHY_AFTER
 
 from .deployed import apply_queries
-from .operators import ask, running_operator
-from .test_operator import wait_until
+from .observed import wait_until
+from .operators import running_operator
+from .quiet_fleet import is_quiet, phases, rounds, writes
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 NAMES = [f"query-{number}" for number in range(40)]
-QUIET = 5
-"""Seconds in which nothing may be written."""
 
 OWNED = "statefulsets,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,pods"
 
@@ -61,30 +56,3 @@ def test_a_fleet_comes_to_rest_outlives_its_operator_and_goes(plane, namespace, 
         kubectl("delete", "sq", *NAMES, "--wait=false")
         wait_until(lambda: phases(kubectl) == [])
     wait_until(lambda: not kubectl("get", OWNED, "-l", "millrace.io/query", "-o", "name"))
-
-
-def phases(kubectl):
-    queries = json.loads(kubectl("get", "sq", "-l", "!millrace.io/canary", "-o", "json"))["items"]
-    return [each.get("status", {}).get("phase") for each in queries]
-
-
-def rounds(operator):
-    """Steps that it has taken, when no query waits for one."""
-    page = ask(operator, "/metrics")[1]
-    taken = re.search(r'^millrace_operator_reconciles_total\{result="success"\} (\S+)', page, re.M)
-    waiting = re.search(r"^millrace_operator_queue_depth (\S+)", page, re.M)
-    return float(taken[1]) if float(waiting[1]) == 0 else 0
-
-
-def is_quiet(plane, namespace):
-    before = writes(plane, namespace)
-    time.sleep(QUIET)
-    return writes(plane, namespace) == before
-
-
-def writes(plane, namespace):
-    """How often the operator has changed anything but its canary."""
-    return sum(
-        event["objectRef"].get("namespace") == namespace and event["objectRef"].get("name") != "millrace-canary"
-        for event in plane.changes()
-    )

@@ -17,9 +17,9 @@ from lab.claims import claim_and_volume
 from lab.kwok import running_kwok
 
 from .deployed import apply_queries
+from .observed import wait_until
 from .operators import running_operator
-from .test_fleet import phases
-from .test_operator import wait_until
+from .quiet_fleet import phases
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(1800)]
 

@@ -14,8 +14,8 @@ from lab.tcp_proxy import TcpProxy
 
 from .conftest import new_namespace
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import PATIENCE, ask, start_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
@@ -120,7 +120,7 @@ def test_a_leader_that_ends_hands_over(plane, namespace, kubectl, tmp_path, prox
     assert lease_of(kubectl)["holderIdentity"] == ""
 
 
-def test_two_with_leases_of_their_own_both_lead(plane, namespace, kubectl, tmp_path):
+def test_two_operators_with_leases_of_their_own_both_lead(plane, namespace, kubectl, tmp_path):
     """As two releases in one namespace do, which watch different ones."""
     other = new_namespace(plane)
     operators = []

@@ -54,7 +54,7 @@ def test_every_executor_has_its_prefix_and_they_are_followed_together(tmp_path):
     assert err == b""
 
 
-def test_which_part_of_the_log_is_asked_for(tmp_path):
+def test_options_choose_which_part_of_the_log_is_asked_for(tmp_path):
     with running_log_server({"trips-driver-0": [b"x\n"]}) as server:
         options = ("--tail", "7", "--since", "5m", "--previous", "-f")
         millrace(server, tmp_path, "logs", "trips", *options).communicate(timeout=PATIENCE)

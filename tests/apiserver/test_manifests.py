@@ -7,6 +7,8 @@ import yaml
 
 from unit.resources.cases import CASES, objects_of
 
+from .crd_documents import as_users_write
+
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
 
@@ -43,7 +45,7 @@ def test_driver_and_executors_are_admitted_where_pods_are_restricted(plane, rest
         assert done.returncode == 0, done.stderr
 
 
-def test_applying_them_twice_changes_nothing(plane, namespace, kubectl):
+def test_applying_the_objects_of_a_query_twice_changes_nothing(plane, namespace, kubectl):
     kubectl("apply", "-f", "-", document=owner_of(CASES["secured"], namespace))
     uid = plane.get("sq", "trips-by-cell", "--namespace", namespace)["metadata"]["uid"]
     documents = objects_of(CASES["secured"], namespace, uid)
@@ -61,5 +63,5 @@ def test_applying_them_twice_changes_nothing(plane, namespace, kubectl):
 
 def owner_of(text: str, namespace: str) -> dict[str, object]:
     """The query itself, in this namespace."""
-    document: dict[str, object] = yaml.safe_load(text)
+    document: dict[str, object] = as_users_write(text)[-1]
     return document | {"metadata": {"name": "trips-by-cell", "namespace": namespace}}

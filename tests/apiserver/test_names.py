@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from unit.resources.cases import CASES, SMALLEST, objects_of
 
+from .crd_documents import as_users_write
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
-from .test_operator import ready_of, status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -129,9 +129,9 @@ def test_a_quota_is_named_and_a_larger_one_is_found(kubectl: Kubectl) -> None:
 def test_queries_whose_names_continue_each_other_share_no_object(kubectl: Kubectl) -> None:
     names = (NAME, f"{NAME}-driver", f"{NAME}-partitioner")
     for name in names:
-        document = yaml.safe_load(CASES["dedicated"])
-        document["metadata"]["name"] = name
-        kubectl("apply", "-f", "-", document=document)
+        *connections, query = as_users_write(CASES["dedicated"])
+        query["metadata"]["name"] = name
+        kubectl("apply", "-f", "-", document=[*connections, query])
     for name in names:
         wait_until(lambda name=name: status_of(kubectl, name).get("driver", {}).get("pod") == f"{name}-driver-0")
         assert ready_of(kubectl, name)["reason"] == "Deploying"

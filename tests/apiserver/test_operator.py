@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
+from unit.api.broken import BROKEN
 from unit.api.documents import ON_CLUSTER, changed
-from unit.api.test_checking import UNSOUND
-from unit.api.test_rules import BROKEN
+from unit.api.unsound import UNSOUND
 from unit.resources.cases import CASES, objects_of
 
 from .conftest import install_crd
+from .crd_documents import as_told_by_cel, as_users_write, rules_without_cel
+from .observed import PATIENCE, mounted_configuration, ready_of, status_of, wait_until
 from .operators import running_operator
-from .test_crd import as_told_by_cel, rules_without_cel
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
-PATIENCE = 120.0
 WRITTEN = re.compile(r'resource="(configmaps|services|statefulsets|roles)"')
 REPORTED = [
     *(
@@ -40,23 +39,6 @@ def operator(plane, tmp_path_factory):
     """The operator that tests share."""
     with running_operator(plane, tmp_path_factory.mktemp("operator")) as started:
         yield started
-
-
-def status_of(kubectl: Callable[..., str], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(kubectl("get", "sq", name, "-o", "json")).get("status", {})
-    return found
-
-
-def ready_of(kubectl: Callable[..., str], name: str, generation: int = 1) -> dict[str, Any]:
-    """The condition Ready for a generation, when it has come."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        status = status_of(kubectl, name)
-        if status.get("observedGeneration") == generation:
-            (ready,) = [each for each in status["conditions"] if each["type"] == "Ready"]
-            return dict(ready)
-        time.sleep(0.1)
-    raise AssertionError(f"no status of {name} for generation {generation}: {status_of(kubectl, name)}")
 
 
 @pytest.mark.usefixtures("operator")
@@ -94,13 +76,15 @@ def test_a_correction_is_seen_and_told_in_events(kubectl):
 
 @pytest.mark.usefixtures("operator")
 def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(kubectl):
-    kubectl("apply", "-f", "-", document=CASES["secured"])
+    kubectl("apply", "-f", "-", document=as_users_write(CASES["secured"]))
     made = [each for each in objects_of(CASES["secured"]) if not each.get("immutable")]
     names = [f"{each['kind']}/{each['metadata']['name']}" for each in made]
     wait_until(lambda: kubectl("get", *names, "-o", "name").count("trips-by-cell") == len(names))
     wait_until(lambda: status_of(kubectl, "trips-by-cell").get("driver", {}).get("pod") == "trips-by-cell-driver-0")
-    _, row = kubectl("get", "sq").splitlines()
-    assert row.split()[:4] == ["trips-by-cell", "Deploying", "native", "3/8/2"]
+    header, row = kubectl("get", "sq", "-o", "wide").splitlines()
+    assert header.split()[:3] == ["NAME", "READY", "REASON"]
+    assert row.split()[:3] == ["trips-by-cell", "False", "Deploying"]
+    assert "native 3 8 2 Inline" in " ".join(row.split())
 
     configuration = mounted_configuration(kubectl)
     kubectl("delete", "service/trips-by-cell-driver", configuration)
@@ -117,26 +101,6 @@ def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(ku
     kubectl("delete", "sq", "trips-by-cell")
     labeled = ("-l", "millrace.io/query=trips-by-cell", "-o", "name")
     wait_until(lambda: not kubectl("get", "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod", *labeled))
-
-
-def mounted_configuration(kubectl: Callable[..., str], query: str = "trips-by-cell") -> str:
-    """The ConfigMap with the configuration of a query's driver, as kubectl takes it."""
-    path = "{.spec.template.spec.volumes[?(@.name=='query')].configMap.name}"
-    return f"configmap/{kubectl('get', 'statefulset', f'{query}-driver', '-o', f'jsonpath={path}')}"
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Until it holds; what cannot be looked at yet does not."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            if condition():
-                return
-            why = "it does not hold"
-        except AssertionError as error:
-            why = str(error)
-        assert time.monotonic() < deadline, why
-        time.sleep(0.2)
 
 
 @pytest.mark.usefixtures("operator")

@@ -17,8 +17,8 @@ from millrace_operator.kube.client import own_account
 from spark.cli import PATIENCE
 from unit.resources.cases import SMALLEST
 
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator, start_operator
-from .test_operator import ready_of, status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -51,8 +51,8 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
         'spec.serviceAccountName: "admin" is not allowed in namespace {}; write what matches one of streams-*',
     ),
     "claim": (
-        {"checkpoint": {"claim": "other"}},
-        'spec.checkpoint.claim: a checkpoint on the claim "other" is not allowed in namespace {}',
+        {"checkpoint": {"claimName": "other"}},
+        'spec.checkpoint.claimName: a checkpoint on the claim "other" is not allowed in namespace {}',
     ),
     "broker": (
         {"sink": {"kafka": {"bootstrapServers": "evil:9092", "topic": "out"}}},

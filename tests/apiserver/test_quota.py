@@ -12,13 +12,14 @@ import yaml
 
 from lab.control_plane import ControlPlane
 from lab.processes import Process
-from millrace_operator.lifecycle.quota_room import room_for
+from millrace_operator.lifecycle.autoscaling.quota_room import room_for
 from unit.resources.cases import CASES, SMALLEST
 
+from .crd_documents import as_users_write
+from .granted_rights import RULES, Right, grant, rights
+from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
-from .test_operator import ready_of, status_of, wait_until
-from .test_rbac import RULES, Right, grant, rights
-from .test_scaling import _make_ready
+from .played_pods import make_ready
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -100,7 +101,7 @@ def test_what_else_admission_refuses_is_reported(kubectl: Kubectl) -> None:
 
 @pytest.mark.usefixtures("operator")
 def test_replicas_without_room_are_reported(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", document=CASES["dedicated"])
+    kubectl("apply", "-f", "-", document=as_users_write(CASES["dedicated"]))
     replicas = "millrace.io/role=partitioner"
     wait_until(lambda: has_driver(kubectl) and status_of(kubectl, NAME).get("partitioner") is not None)
     before = status_of(kubectl, NAME)["partitioner"]["replicas"]
@@ -119,7 +120,7 @@ def test_executors_without_room_are_reported_and_the_query_is_ready(kubectl: Kub
     make_quota(kubectl, {"limits.memory": "4Gi"})
     kubectl("apply", "-f", "-", document=SMALLEST)
     wait_until(lambda: has_driver(kubectl))
-    _make_ready(kubectl, DRIVER_POD)
+    make_ready(kubectl, DRIVER_POD)
     wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", "executor pods exist", "exceeded quota: few"))
     assert condition(kubectl, "Ready")["status"] == "True"
     made = kubectl("get", "pods", "-o", "name").split()
@@ -144,8 +145,8 @@ def test_without_the_rights_to_read_quotas_nothing_limits_and_this_is_logged_onc
     with running_operator(plane, tmp_path, namespace=namespace, kubeconfig=kubeconfig) as started:
         kubectl("apply", "-f", "-", document=SMALLEST)
         wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", "exceeded quota: few"))
-        wait_until(lambda: "the watch of limitranges is restarted" in started.said)
-        assert started.said.count("the watch of resourcequotas is restarted") == 1
+        wait_until(lambda: f"limitranges of namespace {namespace} are not watched" in started.said)
+        assert started.said.count("resourcequotas of namespace") == 1
     grant(plane, "operator", RULES)
 
 

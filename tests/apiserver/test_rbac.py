@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -13,39 +13,14 @@ import yaml
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST, objects_of
 
+from .granted_rights import RULES, Right, grant, live, rights
+from .observed import wait_until
 from .operators import running_operator
-from .test_operator import status_of, wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
-RULES = yaml.safe_load((Path(__file__).parents[2] / "charts/millrace/files/operator-rules.yaml").read_text())["rules"]
-CHANGES = ("scaled", "  executors: {initial: 3}\n"), ("replaced", "  image: example.org/other:2\n")
-
 
 NAMESPACE = "restricted"
-DEDICATED = "  partitioner: {algorithm: prompt, placement: Dedicated}\n"
-
-
-class Right(NamedTuple):
-    """One verb on one resource."""
-
-    group: str
-    resource: str
-    verb: str
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource}"
-
-
-def rights(rules: list[dict[str, Any]]) -> set[Right]:
-    """All that rules allow."""
-    return {
-        Right(group, resource, verb)
-        for rule in rules
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 def rules_without(right: Right) -> list[dict[str, Any]]:
@@ -75,21 +50,6 @@ APPLIED = {
 CREATED = {right for right in rights(RULES) if right.verb == "create" and right.resource in APPLIED}
 
 
-def grant(plane: ControlPlane, user: str, rules: list[dict[str, Any]]) -> None:
-    """Let a user do what rules say, everywhere."""
-    group = "rbac.authorization.k8s.io"
-    role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": user}, "rules": rules}
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": user},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": user}],
-    }
-    done = plane.kubectl("apply", "-f", "-", document=[role, binding])
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[Right, dict[str, Any]]:
     """What the operator asks for in the life of a query, with its own rights alone: a request of each kind."""
@@ -117,36 +77,19 @@ def used(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return found
 
 
-def live(kubectl: Callable[..., str]) -> None:
-    """A query is created, scaled, replaced, given replicas in pods of their own, suspended, resumed and deleted."""
-    changes = [SMALLEST + more for _, more in CHANGES]
-    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  suspend: true\n", SMALLEST]
-    for generation, text in enumerate(states, start=1):
-        kubectl("apply", "-f", "-", document=text)
-        wait_until(lambda generation=generation: _is_settled(kubectl, generation))  # type: ignore[misc]
-    kubectl("delete", "sq", "trips-by-cell")
-    wait_until(lambda: not kubectl("get", "sts,svc,pod", "-l", "millrace.io/query=trips-by-cell", "-o", "name"))
-
-
-def _is_settled(kubectl: Callable[..., str], generation: int) -> bool:
-    status = status_of(kubectl, "trips-by-cell")
-    reasons = {each["type"]: each["reason"] for each in status.get("conditions", ())}
-    return status.get("observedGeneration") == generation and reasons["Progressing"] in ("Deploying", "Settled")
-
-
-def test_it_is_refused_nothing(plane: ControlPlane, used: dict[Right, dict[str, Any]]) -> None:
+def test_the_operator_is_refused_nothing(plane: ControlPlane, used: dict[Right, dict[str, Any]]) -> None:
     refused = [event for event in plane.requests() if event["responseStatus"]["code"] == 403]
     # in the namespaces of other tests, the same user had other rights, and quotas refuse what any right would allow
     assert [each for each in refused if each["objectRef"].get("namespace", NAMESPACE) == NAMESPACE] == []
     assert used
 
 
-def test_it_has_no_right_that_it_does_not_use_or_grant(used: dict[Right, dict[str, Any]]) -> None:
+def test_the_operator_has_no_right_that_it_does_not_use_or_grant(used: dict[Right, dict[str, Any]]) -> None:
     assert rights(RULES) == set(used) | GRANTED | CREATED | {FINALIZERS}
 
 
 @pytest.mark.parametrize("right", sorted(rights(RULES) - GRANTED - CREATED - {FINALIZERS}), ids=str)
-def test_a_request_that_it_makes_is_refused_without(
+def test_a_request_of_the_operator_is_refused_without_its_right(
     plane: ControlPlane, used: dict[Right, dict[str, Any]], right: Right
 ) -> None:
     event = used[right]
@@ -188,7 +131,7 @@ def owned(plane: ControlPlane, namespace: str, kubectl: Callable[..., str]) -> C
 
 
 @pytest.mark.parametrize("right", sorted(CREATED), ids=str)
-def test_it_cannot_make_an_object_without(
+def test_the_operator_cannot_create_an_object_without_the_right(
     plane: ControlPlane, owned: Callable[[str], dict[str, Any]], right: Right
 ) -> None:
     if right.resource == "rolebindings":
@@ -198,14 +141,14 @@ def test_it_cannot_make_an_object_without(
 
 
 @pytest.mark.parametrize("right", sorted(GRANTED), ids=str)
-def test_it_cannot_give_a_driver_what_it_does_not_have(
+def test_the_operator_cannot_grant_a_driver_a_right_that_it_lacks(
     plane: ControlPlane, owned: Callable[[str], dict[str, Any]], right: Right
 ) -> None:
     refused = _applied_without(plane, right, owned("Role"))
     assert "attempting to grant RBAC permissions not currently held" in refused
 
 
-def test_it_cannot_own_what_blocks_a_deletion_without(
+def test_the_operator_cannot_block_the_deletion_of_an_owner_without_the_right(
     plane: ControlPlane, owned: Callable[[str], dict[str, Any]]
 ) -> None:
     refused = _applied_without(plane, FINALIZERS, owned("Service"))
@@ -248,7 +191,7 @@ def _applied_without(plane: ControlPlane, right: Right, manifest: dict[str, Any]
     ],
 )
 @pytest.mark.usefixtures("used")
-def test_it_may_do_nothing_else(plane: ControlPlane, verb: str, resource: str) -> None:
+def test_the_operator_may_do_nothing_else(plane: ControlPlane, verb: str, resource: str) -> None:
     name, _, subresource = resource.partition("/")
     more = [f"--subresource={subresource}"] if subresource else []
     done = plane.kubectl("auth", "can-i", verb, name, *more, "--as=operator", "--all-namespaces")
@@ -259,7 +202,7 @@ def test_no_rule_is_for_everything() -> None:
     assert "*" not in json.dumps(RULES)
 
 
-def test_in_one_namespace_it_needs_no_right_beyond_that(
+def test_an_operator_of_one_namespace_needs_no_right_beyond_that(
     plane: ControlPlane, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "operator")

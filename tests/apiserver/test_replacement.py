@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,16 +12,15 @@ import pytest
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_operator import status_of, wait_until
+from .played_pods import NAME, POD, Kubectl, become_healthy, fail, pod, show, stamp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
 
-NAME, POD = "trips-by-cell", "trips-by-cell-driver-0"
 CHANGED = SMALLEST + "  image: example.org/other:2\n"
 BROKERS = '{bootstrapServers: "kafka-2:9092", topic: trips}'
 MANAGER = "millrace-operator"
-Kubectl = Callable[..., str]
 
 
 @pytest.fixture
@@ -29,44 +28,6 @@ def operator(plane: ControlPlane, namespace: str, tmp_path: Any) -> Any:
     """An operator of the test's own."""
     with running_operator(plane, tmp_path, namespace=namespace) as started:
         yield started
-
-
-def stamp(ago: timedelta = timedelta()) -> str:
-    return (datetime.now(UTC) - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def pod(kubectl: Kubectl) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(kubectl("get", "pod", POD, "-o", "json"))
-    return found
-
-
-def show(kubectl: Kubectl, pod: str = POD, **status: Any) -> None:
-    """What the kubelet says of the driver."""
-    kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
-
-
-def become_healthy(kubectl: Kubectl) -> None:
-    """The driver has been ready for two minutes."""
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": stamp(timedelta(minutes=2))}
-    show(kubectl, phase="Running", conditions=[ready])
-    wait_until(lambda: status_of(kubectl, NAME)["phase"] == "Running")
-    wait_until(lambda: f"{NAME}-healthy" in kubectl("get", "cm", "-o", "name"))
-
-
-def fail(kubectl: Kubectl, failure: str, message: str, run: int, pod: str = POD) -> None:
-    """The driver has ended with these last words."""
-    report = json.dumps({"failure": failure, "message": message})
-    ended = {"exitCode": 1, "reason": "Error", "message": report, "finishedAt": stamp(), "containerID": f"test://{run}"}
-    container = {
-        "name": "driver",
-        "image": "none",
-        "imageID": "",
-        "ready": False,
-        "restartCount": run,
-        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
-        "lastState": {"terminated": ended},
-    }
-    show(kubectl, pod, containerStatuses=[container])
 
 
 def deploy(kubectl: Kubectl, text: str) -> str:

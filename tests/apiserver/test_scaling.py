@@ -8,7 +8,6 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from lab.prometheus import PrometheusServer, running_prometheus
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from spark.cli import Project, Running, fields
 
+from .observed import status_of, wait_until
 from .operators import running_operator
-from .test_operator import status_of, wait_until
+from .played_pods import make_ready
 
 pytestmark = [
     pytest.mark.in_turn,
@@ -41,7 +41,7 @@ QUERY = {
         "sources": {"events": {"rate": {"recordsPerSecond": 4000, "keys": 50}}},
         "query": {"sql": "SELECT key, count(*) AS n, avg(value) AS mean FROM events GROUP BY key"},
         "sink": {"console": {}},
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "batchInterval": "500ms",
         "partitioner": {"algorithm": "hash"},
         "parallelism": {"initial": 2, "max": 4},
@@ -92,15 +92,7 @@ def _make_ready_executor(kubectl: Callable[..., str], name: str) -> None:
     container = {"name": "executor", "image": "none"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}}
     kubectl("apply", "-f", "-", document=pod | {"spec": {"containers": [container]}})
-    _make_ready(kubectl, name)
-
-
-def _make_ready(kubectl: Callable[..., str], pod: str) -> None:
-    """As a kubelet would."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
-    change = json.dumps({"status": {"phase": "Running", "conditions": [ready]}})
-    kubectl("patch", "pod", pod, "--subresource=status", "--type=merge", "-p", change)
+    make_ready(kubectl, name)
 
 
 @pytest.fixture
@@ -139,7 +131,7 @@ def test_a_running_job_is_advised_and_then_scaled(
     with running_operator(plane, tmp_path, "--prometheus-url", prometheus.url, namespace=namespace) as operator:
         kubectl("apply", "-f", "-", document=QUERY)
         wait_until(lambda: status_of(kubectl, NAME).get("driver", {}).get("pod") == POD)
-        _make_ready(kubectl, POD)
+        make_ready(kubectl, POD)
         _make_ready_executor(kubectl, f"{NAME}-0a1b2c-exec-1")
         with job(tmp_path / "job", kubectl, namespace, prometheus) as driver:
             advised = _until(driver, lambda status: status.get("lastScaling"))
@@ -177,7 +169,7 @@ def test_an_overloaded_job_stays_within_the_quota_and_grows_when_there_is_more(
         active = QUERY["spec"] | {"scaling": QUERY["spec"]["scaling"] | {"mode": "Active"}}
         kubectl("apply", "-f", "-", document=QUERY | {"spec": active})
         wait_until(lambda: status_of(kubectl, NAME).get("driver", {}).get("pod") == POD)
-        _make_ready(kubectl, POD)
+        make_ready(kubectl, POD)
         _make_ready_executor(kubectl, f"{NAME}-0a1b2c-exec-1")
         with job(tmp_path / "job", kubectl, namespace, prometheus) as driver:
             full = _until(driver, lambda status: condition(status, "ScalingLimited").get("reason") == "AtQuota")

@@ -7,8 +7,8 @@ import pytest
 from millrace_operator.leadership.shard import Shard
 
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import ask, start_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 

@@ -15,13 +15,13 @@ from millrace_operator.kube.object_api import LIMITING, OWNED
 from millrace_operator.telemetry.contract import CONTRACT
 
 from .deployed import apply_queries, are_deployed
+from .observed import wait_until
 from .operators import ask, running_operator, start_operator
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(600)]
 
 
-def test_metrics_probes_and_logs(plane, namespace, kubectl, tmp_path):
+def test_a_running_operator_serves_metrics_and_probes_and_logs_json(plane, namespace, kubectl, tmp_path):
     with running_operator(plane, tmp_path, "--log-format", "json", namespace=namespace) as operator:
         wait_until(lambda: ask(operator, "/readyz") == (200, "ok\n"))
         apply_queries(kubectl, ["query-1"])

@@ -118,7 +118,7 @@ def query(kubectl):
     kubectl("apply", "-f", "-", document=f"{ON_CLUSTER.replace(*WATERMARK)}  executors: {{initial: 2}}\n")
 
 
-def test_every_field_is_tried():
+def test_every_field_is_tried_with_the_warning():
     assert REPLACING.keys() | IN_PLACE.keys() | {"checkpoint"} == EFFECTS.keys()
     assert REPLACING.keys() == {field for field, effect in EFFECTS.items() if effect is Effect.REPLACED}
 
@@ -151,13 +151,13 @@ def test_several_fields_are_one_warning_of_kubectl_apply(plane, namespace):
 @pytest.mark.usefixtures("query")
 def test_defaults_that_are_written_out_are_no_change(plane, namespace):
     document = yaml.safe_load(ON_CLUSTER.replace(*WATERMARK))
-    document["spec"] |= {"batchInterval": "2s", "executors": {"cores": 2, "memory": "2Gi"}, "sparkConf": {}}
+    document["spec"] |= {"batchInterval": "2s", "executors": {"cores": "2", "memory": "2Gi"}, "sparkConf": {}}
     done = plane.kubectl("--namespace", namespace, "apply", "-f", "-", document=document)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("query")
-def test_scale_status_and_labels_are_none_of_it(plane, namespace):
+def test_changes_of_scale_status_and_labels_are_made_without_a_warning(plane, namespace):
     for change in (
         ("scale", "sq", NAME, "--replicas=4"),
         ("label", "sq", NAME, "team=a"),

@@ -17,9 +17,9 @@ from unit.chart.tools import documents, rendered
 from unit.resources.cases import SMALLEST
 
 from .conftest import new_namespace
+from .observed import wait_until
 from .operators import ask, running_operator
 from .raw_requests import queries_in, send
-from .test_operator import wait_until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -122,7 +122,7 @@ def test_a_deleted_namespace_goes_and_the_others_are_served_before_and_after_a_r
         assert operator.status is None
 
 
-def test_rights_that_are_taken_away_and_given_back(release: Release) -> None:
+def test_a_namespace_without_rights_is_served_once_they_are_given_back(release: Release) -> None:
     with release.operator() as operator:
         release.kubectl("-n", release.gone, "apply", "-f", "-", document=query("first"))
         wait_until(release.is_served(release.gone, "first"))
@@ -130,7 +130,7 @@ def test_rights_that_are_taken_away_and_given_back(release: Release) -> None:
     with release.operator() as operator:
         release.kubectl("-n", release.kept, "apply", "-f", "-", document=query("second"))
         wait_until(release.is_served(release.kept, "second"))
-        assert "is not watched until it can be" in operator.said
+        assert "are not watched until they can be" in operator.said
         release.grant()
         release.kubectl(
             "-n", release.gone, "patch", "sq", "first", "--type=merge", "-p", '{"spec":{"executors":{"initial":3}}}'

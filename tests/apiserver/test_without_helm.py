@@ -10,8 +10,8 @@ import pytest
 from lab.control_plane import running_control_plane
 from unit.chart.tools import ROOT
 
-from .test_crd import VALID
-from .test_operator import wait_until
+from .crd_documents import VALID
+from .observed import wait_until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 

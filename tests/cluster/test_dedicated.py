@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lab.counting_query import Counting
 from lab.deployed import Deployed
 from lab.installation import Installation
 from lab.waiting import wait_until
-
-from .counting import Counting
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1800)]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from lab.counting_query import Counting
 from lab.installation import NAMESPACE, Installation
 from lab.turns import turn
 from lab.waiting import wait_until
 
-from .counting import Counting
 from .in_s3 import InS3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=2), pytest.mark.timeout(1200)]

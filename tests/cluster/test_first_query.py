@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed, document
 from lab.installation import NAMESPACE, Installation
 from lab.waiting import wait_until
@@ -56,7 +56,7 @@ def test_a_query_that_is_applied_computes_in_pods_what_duckdb_does(installation:
             "trips-by-cell",
             sources={
                 "trips": {
-                    "kafka": {"bootstrapServers": broker.bootstrap, "topic": "trips", "startingOffsets": "earliest"},
+                    "kafka": {"bootstrapServers": broker.bootstrap, "topic": "trips", "startingOffsets": "Earliest"},
                     "schema": "cell STRING, fare BIGINT",
                 }
             },

@@ -33,7 +33,7 @@ def pods(cluster: Cluster, namespace: str) -> Pods:
     return Pods(cluster, namespace, _IMAGE)
 
 
-def test_a_restricted_pod_runs(pods: Pods) -> None:
+def test_a_restricted_pod_runs_as_the_user_of_the_image(pods: Pods) -> None:
     pods.start("pod", "echo begun; sleep 1000")
     pods.wait("pod", "condition=Ready")
 
@@ -116,7 +116,7 @@ def test_pods_outlive_the_parts_that_made_them(cluster: Cluster, pods: Pods) -> 
     assert pods.kubectl("get", "pod/pod", "-o", "jsonpath={.status.containerStatuses[0].restartCount}") == "0"
 
 
-def test_helm_is_there(cluster: Cluster) -> None:
+def test_helm_reaches_the_cluster(cluster: Cluster) -> None:
     done = subprocess.run(
         [cluster.program("helm"), "list", f"--kubeconfig={cluster.kubeconfig}"], capture_output=True, text=True
     )

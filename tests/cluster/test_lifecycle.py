@@ -14,13 +14,12 @@ import pytest
 
 from lab import images
 from lab.clock import Clock
+from lab.counting_query import Counting
 from lab.deployed import Deployed
 from lab.installation import NAMESPACE, Installation
 from lab.parts.millrace_images import JOBS_IMAGE, OPERATOR_IMAGE, TAG
 from lab.waiting import wait_until
-from millrace_operator.lifecycle.driver_health import HEALTH_DEADLINE
-
-from .counting import Counting
+from millrace_operator.lifecycle.pods.driver_health import HEALTH_DEADLINE
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1200)]
 

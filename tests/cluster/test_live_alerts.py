@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.alerts import Alert, faster_rules, fired, firing
 from lab.cluster import JOBS_USER
 from lab.deployed import Deployed, document
@@ -131,7 +131,7 @@ def assert_only(
     assert seen - allowed == all_of(*names)
 
 
-def test_metrics_that_are_no_longer_scraped(watch: Any) -> None:
+def test_metrics_that_are_no_longer_scraped_fire_one_alert(watch: Any) -> None:
     watched = watch()
     with fired(watched.prometheus, watched.query.namespace) as seen:
         watched.query.kubectl("annotate", "pod", watched.query.pod, "prometheus.io/scrape=false", "--overwrite")
@@ -141,7 +141,7 @@ def test_metrics_that_are_no_longer_scraped(watch: Any) -> None:
     assert_only(seen, watched, "MillraceQueriesWithoutMetrics")
 
 
-def test_a_source_that_stops(watch: Any) -> None:
+def test_a_source_that_stops_fires_one_alert(watch: Any) -> None:
     watched = watch()
     read = f'namespace_query:millrace_input_rows:max15m{{namespace="{watched.query.namespace}"}} > 0'
     # a query that is younger than a quarter of an hour is not expected to have records
@@ -155,7 +155,7 @@ def test_a_source_that_stops(watch: Any) -> None:
     assert_only(seen, watched, "MillraceSourceSilent")
 
 
-def test_more_load_than_all_executors_can_take(watch: Any) -> None:
+def test_more_load_than_all_executors_can_take_fires_the_alerts_of_an_overload(watch: Any) -> None:
     active = {"mode": "Active", "window": 3, "grace": 3}
     watched = watch(scaling=active, parallelism={"initial": 1, "max": 1}, batchInterval="5s")
     with fired(watched.prometheus, watched.query.namespace) as seen:
@@ -168,7 +168,7 @@ def test_more_load_than_all_executors_can_take(watch: Any) -> None:
     assert_only(seen, watched, *overload)
 
 
-def test_a_quota_that_leaves_no_room(watch: Any) -> None:
+def test_a_quota_that_leaves_no_room_fires_one_alert(watch: Any) -> None:
     watched = watch()
     quota = {
         "apiVersion": "v1",
@@ -195,7 +195,7 @@ def disk(installation: Installation, namespace: str) -> Iterator[Path]:
     run("umount", "--lazy", folder)
 
 
-def test_a_disk_of_checkpoints_that_is_full(watch: Any, disk: Path) -> None:
+def test_a_full_disk_of_checkpoints_fires_one_alert(watch: Any, disk: Path) -> None:
     watched = watch()
     run = watched.on.cluster.run_on_node
     with fired(watched.prometheus, watched.query.namespace) as seen:
@@ -206,7 +206,7 @@ def test_a_disk_of_checkpoints_that_is_full(watch: Any, disk: Path) -> None:
     assert_only(seen, watched, "MillraceCheckpointFailing", outage=True)
 
 
-def test_a_key_that_becomes_hot(watch: Any) -> None:
+def test_a_key_that_becomes_hot_fires_one_alert(watch: Any) -> None:
     """Its worker gets 77 records a second of the 100 that it can take, and the three others together get three."""
     watched = watch(executors={"cores": 4}, parallelism={"initial": 4, "max": 4})
     with fired(watched.prometheus, watched.query.namespace) as seen:
@@ -218,7 +218,7 @@ def test_a_key_that_becomes_hot(watch: Any) -> None:
     assert_only(seen, watched, "MillraceSkew")
 
 
-def test_a_driver_that_is_killed_again_and_again(watch: Any) -> None:
+def test_a_driver_that_is_killed_again_and_again_fires_one_alert(watch: Any) -> None:
     watched = watch()
     with fired(watched.prometheus, watched.query.namespace) as seen:
         for run in range(1, 4):
@@ -232,7 +232,7 @@ def test_a_driver_that_is_killed_again_and_again(watch: Any) -> None:
     assert_only(seen, watched, "MillraceQueryRestarting", outage=True)
 
 
-def test_a_broker_that_is_gone(watch: Any, patient: PrometheusServer) -> None:
+def test_a_broker_that_is_gone_fires_its_alerts(watch: Any, patient: PrometheusServer) -> None:
     """Each task waits a minute for the broker, and Spark tries it four times; then each run waits a minute.
 
     A query without progress for ten of its intervals is stuck, until it is known that its runs fail.

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lab.cluster import JOBS_USER, Cluster
+from lab.counting_query import Counting
 from lab.firewall import enforced_policies
 from lab.images import build
 from lab.installation import Installation, make_namespace
@@ -22,8 +23,6 @@ from millrace_api.errors import MillraceError, TransientError
 from millrace_operator.commands import pod_lookups
 from millrace_operator.commands.connection import connect
 from millrace_support.lookups import Lookup, TableAnswer, look_up
-
-from .counting import Counting
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +56,9 @@ def looked_up(kubeconfig: Path, namespace: str, pod: str = _POD) -> TableAnswer:
         return look_up(connection, Lookup(["a"]), pod)
 
 
-def test_a_driver_that_listens_on_its_loopback_interface(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
+def test_look_ups_reach_a_driver_that_listens_on_its_loopback_interface(
+    cluster: Cluster, namespace: str, tmp_path: Path
+) -> None:
     pods = Pods(cluster, namespace, _IMAGE)
     script = "cat > /tmp/server.pl <<'END'\n" + _SERVER % json.dumps(_ANSWER) + "END\nexec perl /tmp/server.pl"
     listens = {"exec": {"command": ["grep", "-q", ":1F91 .* 0A ", "/proc/net/tcp"]}, "periodSeconds": 1}  # port 8081

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from lab.counting_query import Counting
 from lab.firewall import enforced_policies
 from lab.installation import NAMESPACE, Installation, make_namespace
 from lab.parts.millrace_images import JOBS_IMAGE, TAG
 from lab.pods import Pods
 from lab.waiting import wait_until
-
-from .counting import Counting
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=3), pytest.mark.timeout(1200)]
 

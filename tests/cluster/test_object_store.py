@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.counting_query import Counting
 from lab.installation import Installation
 from lab.s3_server import SECRET
 from lab.store_proxy import Disturbance, StoreRequest
 from lab.waiting import wait_until
 
-from .counting import Counting
 from .in_s3 import InS3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
@@ -31,7 +31,9 @@ def counting(installation: Installation, namespace: str, s3: InS3) -> Iterator[C
 
 @pytest.mark.slow(minutes=3)
 @pytest.mark.timeout(2400)
-def test_it_is_scaled_killed_moved_and_changed(counting: Counting, s3: InS3) -> None:
+def test_a_query_that_is_scaled_killed_moved_and_changed_keeps_its_checkpoint_in_s3(
+    counting: Counting, s3: InS3
+) -> None:
     query, checkpoint = counting.query, s3.checkpoint_id()
     assert not [each for each in query.driver["spec"]["volumes"] if "persistentVolumeClaim" in each]
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from code_packages import entry, wheel
-from kafka import topics
+from lab import topics
+from lab.counting_query import Counting
 from lab.installation import Installation
 from lab.s3_server import BUCKET, SECRET
 from lab.waiting import wait_until
 from millrace_jobs.stores.objects import ObjectPath
 
-from .counting import Counting
 from .in_s3 import InS3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=2), pytest.mark.timeout(1200)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed, document
 from lab.installation import NAMESPACE, Installation, make_namespace
 from lab.kafka import Broker, running_broker
@@ -136,7 +136,7 @@ def connection(broker: Broker) -> dict[str, Any]:
 
 def counts(records: str, table: str) -> dict[str, Any]:
     """A query that reads, places and writes by the login."""
-    source = {"connection": "guarded", "topic": records, "startingOffsets": "earliest"}
+    source = {"connection": "guarded", "topic": records, "startingOffsets": "Earliest"}
     return document(
         "counts",
         sources={"records": {"kafka": source, "schema": "name STRING"}},

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed
 from lab.installation import Installation
 from lab.load import Load

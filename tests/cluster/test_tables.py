@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka import topics
+from lab import topics
 from lab.deployed import Deployed, document
 from lab.installation import Installation
 from lab.waiting import wait_until
@@ -58,11 +58,11 @@ class Shop:
         broker = self.on.broker.bootstrap
 
         def source(topic: str, schema: str, time: str, **more: Any) -> dict[str, Any]:
-            kafka = {"bootstrapServers": broker, "topic": topic, "startingOffsets": "earliest"}
+            kafka = {"bootstrapServers": broker, "topic": topic, "startingOffsets": "Earliest"}
             kafka |= {"includeMetadata": True} if time == "_timestamp" else {}
-            return {"kafka": kafka, "schema": schema, "watermark": {"column": time, "delay": "1 hour"}, **more}
+            return {"kafka": kafka, "schema": schema, "watermark": {"column": time, "delay": "1h"}, **more}
 
-        history = {"topic": self._history, "retention": "2 hours"}
+        history = {"topic": self._history, "retention": "2h"}
         small = {"parallelism": {"initial": 2, "max": 4}, "scaling": {"mode": "Off"}}
         yield document(
             self.by_kind.name,

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from pyiceberg.catalog import load_catalog
 
-from kafka import topics
+from lab import topics
 from lab.alerts import faster_rules
 from lab.deployed import Deployed
 from lab.iceberg_catalog import running_catalog

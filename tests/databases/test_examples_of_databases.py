@@ -70,7 +70,7 @@ def expected(folder: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("server", KINDS[:1], indirect=True)
-def test_frequent_routes(server: Server, tmp_path: Path) -> None:
+def test_the_example_of_frequent_routes_fills_a_postgres_table(server: Server, tmp_path: Path) -> None:
     ran(server, tmp_path, "31-postgres-frequent-routes.yaml", "frequent_routes")
     found = server.execute("SELECT * FROM frequent_routes")
     rows = [(until.replace(tzinfo=None), *rest) for until, *rest in found]
@@ -78,7 +78,7 @@ def test_frequent_routes(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", KINDS[:1], indirect=True)
-def test_rides_by_area(server: Server, tmp_path: Path) -> None:
+def test_the_example_of_rides_by_area_joins_a_postgres_table(server: Server, tmp_path: Path) -> None:
     project = ran(server, tmp_path, "38-postgres-rides-by-area.yaml", "cells")
     found = [
         (datetime.fromisoformat(since).replace(tzinfo=None), area, int(rides))
@@ -88,6 +88,6 @@ def test_rides_by_area(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", KINDS[1:], indirect=True)
-def test_rides_by_area_in_mysql(server: Server, tmp_path: Path) -> None:
+def test_the_example_of_rides_by_area_joins_and_fills_mysql_tables(server: Server, tmp_path: Path) -> None:
     ran(server, tmp_path, "40-mysql-rides-by-area.yaml", "cells", "rides_by_area")
     assert_same(server.execute("SELECT since, area, rides FROM rides_by_area"), expected(tmp_path, BY_AREA), 2)

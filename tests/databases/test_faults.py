@@ -66,7 +66,9 @@ def results(spark: SparkSession) -> Callable[[int], DataFrame]:
 @pytest.mark.parametrize("answered", [False, True], ids=["lost", "answer lost"])
 @pytest.mark.parametrize("place", range(8))
 @pytest.mark.parametrize("key", [["id"], []], ids=["upserted", "appended"])
-def test_a_connection_that_breaks_at_a_step(server, make_table, results, key, place, answered):
+def test_a_connection_that_breaks_at_any_step_loses_and_doubles_no_batch(
+    server, make_table, results, key, place, answered
+):
     step, before = STEPS[type(server)][place]
     table = make_table("id bigint PRIMARY KEY" if key else "id bigint")
     with server.proxied() as proxy:
@@ -86,7 +88,7 @@ def test_a_connection_that_breaks_at_a_step(server, make_table, results, key, pl
     assert sorted(server.execute(f"SELECT * FROM {table}")) == expected
 
 
-def test_a_server_that_was_restarted_between_two_batches(own_server, results):
+def test_a_server_that_was_restarted_between_two_batches_costs_no_result(own_server, results):
     own_server.execute("CREATE TABLE results (id bigint)")
     sink = open_sink(own_server, "results", results(0))
     sink.prepare(FRESH)
@@ -97,7 +99,7 @@ def test_a_server_that_was_restarted_between_two_batches(own_server, results):
     sink.close()
 
 
-def test_a_server_that_freezes_and_dies(own_server, results, monkeypatch):
+def test_a_server_that_freezes_and_dies_is_a_transient_error(own_server, results, monkeypatch):
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 2)
     monkeypatch.setattr(connection, "_GRACE_SECONDS", 0.5)
     own_server.execute("CREATE TABLE results (id bigint)")
@@ -134,7 +136,7 @@ def test_a_frozen_driver_keeps_no_lock_from_the_next_one(server, make_table, res
     new.close()
 
 
-def test_a_table_that_another_session_locks_for_long(server, make_table, results, monkeypatch):
+def test_a_table_that_another_session_locks_for_long_is_a_transient_error(server, make_table, results, monkeypatch):
     monkeypatch.setattr(connection, "LOCK_SECONDS", 1.0)
     monkeypatch.setattr(sinks, "_MERGES", 2)
     table = make_table("id bigint PRIMARY KEY")
@@ -148,7 +150,7 @@ def test_a_table_that_another_session_locks_for_long(server, make_table, results
     sink.close()
 
 
-def test_a_table_that_was_changed_meanwhile(server, make_table, results):
+def test_a_table_that_was_changed_meanwhile_is_refused(server, make_table, results):
     table = make_table("id bigint PRIMARY KEY")
     sink = open_sink(server, table, results(0), ["id"])
     sink.prepare(FRESH)

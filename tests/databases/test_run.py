@@ -18,9 +18,9 @@ from lab.processes import Mark
 from lab.waiting import wait_until
 from spark.answers import assert_same, duckdb_rows, with_zones
 from spark.cli import Project
+from spark.killed_queries import QUESTION as ALL_GROUPS
+from spark.killed_queries import Process, choose_plan, document, recording
 from spark.questions import Hop, Question
-from spark.test_kill import QUESTION as ALL_GROUPS
-from spark.test_kill import Process, choose_plan, document, recording
 
 from .conftest import KINDS
 from .sinks import Server, spec
@@ -68,7 +68,7 @@ def sink(server: Server, table: str, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("server", KINDS[:1], indirect=True)
-def test_two_outputs_of_one_computation(server: Server, make_table, tmp_path: Path) -> None:
+def test_two_outputs_of_one_computation_fill_two_tables(server: Server, make_table, tmp_path: Path) -> None:
     events = recording(seed=1).slice(0, 20_000)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
     live, final = make_table(columns(server, KEY)), make_table(columns(server))
@@ -93,7 +93,9 @@ def test_two_outputs_of_one_computation(server: Server, make_table, tmp_path: Pa
     ],
     indirect=["server"],
 )
-def test_a_query_that_is_killed_again_and_again(server: Server, make_table, tmp_path: Path, emit, key):
+def test_a_query_that_is_killed_again_and_again_writes_each_result_once(
+    server: Server, make_table, tmp_path: Path, emit, key
+):
     chance = random.Random(emit)
     events = recording(seed=len(emit)).slice(0, RECORDS)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")

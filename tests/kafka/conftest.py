@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from lab import kafka
+from lab import kafka, topics
 from lab.kafka import Broker, running_broker
 from lab.starts import starts
 from spark.conftest import spark, workspace  # noqa: F401
-
-from . import topics
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE
 from millrace_api.validation.loading import load_queries
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
@@ -20,13 +21,12 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 from spark.streams import Placing, plan
-
-from .topics import PATIENCE
 
 
 class LiveQuery:
@@ -71,16 +71,11 @@ class LiveQuery:
         )
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
-            spark=self._spark,
-            name=self.query.name,
-            spec=spec,
-            query=planned,
-            sources={"events": source},
-            sink=sink,
-            checkpoint=checkpoint,
+            RunQuery(self.query.name, spec, planned, sink),
+            RunInputs({"events": source}),
+            Engine(self._spark, checkpoint, self._folder),
             plans=FixedPlan(plan(self._epoch, placing)),
             watcher=_Reports(),
-            workspace=self._folder,
             once=once,
         )
 
@@ -140,8 +135,8 @@ class LiveRun:
         except BaseException as failure:
             self._failure = failure
         finally:
-            self._run.sink.close()
-            self._run.checkpoint.close()
+            self._run.query.sink.close()
+            self._run.engine.checkpoint.close()
 
 
 class _Reports:

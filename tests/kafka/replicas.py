@@ -18,6 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 import yaml
 
+from lab import topics
 from lab.kafka import Broker
 from lab.processes import Process
 from lab.waiting import wait_until
@@ -33,8 +34,6 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.offsets import Offsets
 from millrace_jobs.sources.kafka.source import KafkaSource
-
-from . import topics
 
 SCHEMA = "id BIGINT, moment TIMESTAMP, key STRING, value BIGINT"
 PACK = pa.schema([("k0", pa.string()), ("id", pa.int64())])

@@ -12,12 +12,11 @@ from typing import Any
 from confluent_kafka import Producer
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, admin, open_transactions
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.sources.base import Position, Rejected
 from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.source import KafkaSource
-
-from .topics import PATIENCE, admin, open_transactions
 
 
 def opened(address: Broker | str, state: Path, kafka: Mapping[str, Any], **spec: Any) -> KafkaSource:

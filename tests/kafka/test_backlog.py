@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import yaml
 
+from lab import topics
 from lab.kafka import Broker
 from spark.cli import fields
 
-from . import topics
 from .faults.job import Job
 from .memory import MemoryOf
 
@@ -151,7 +151,7 @@ def rate_of_a_large_batch(broker: Broker, topic: str, folder: Path) -> float:
     ranges = [{"topic": topic, "partition": number, "endingOffset": RECORDS * 3 // 20} for number in range(PARTITIONS)]
     asked = document(broker, topic, folder, partitions=ranges, maxRecordsPerBatch=RECORDS // 5)
     del asked["spec"]["sources"]["events"]["kafka"]["topic"]
-    asked["spec"] |= {"batchInterval": "10 minutes", "sink": {"console": {"rows": 1}}}
+    asked["spec"] |= {"batchInterval": "10m", "sink": {"console": {"rows": 1}}}
     job = a_job(folder, asked)
     job.run_to_the_end()
     batches = batches_of(job)

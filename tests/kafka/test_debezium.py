@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from change_messages import BEGIN, ChangedTable, envelope
+from lab.topics import PATIENCE, admin, committed, fill
 from spark.cli import Project
 
 from .sources import opened, slices, transaction
-from .topics import PATIENCE, admin, committed, fill
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.in_turn]
 
@@ -90,7 +90,7 @@ def joined(broker, topic, records, project):
     source = {
         "files": {"path": "in", "format": "csv"},
         "schema": "at TIMESTAMP, customer BIGINT, n INT",
-        "watermark": {"column": "at", "delay": "1 minute"},
+        "watermark": {"column": "at", "delay": "1m"},
     }
     kafka = {"bootstrapServers": broker.bootstrap, "topic": topic, "maxRecordsPerBatch": 40}
     file = project.query(SQL, sources={"clicks": source, "customers": CUSTOMERS | {"kafka": kafka}})
@@ -147,7 +147,7 @@ def test_a_tombstone_counts_only_without_its_delete(broker, topic, tmp_path):
     assert read(5, 6) == [(1, True, True, 5)]
 
 
-def test_the_example(broker, make_topic, tmp_path):
+def test_the_example_joins_clicks_with_customers_at_their_times(broker, make_topic, tmp_path):
     topic = make_topic()
     folder = Path(__file__).parents[2] / "examples"
     clicks_file = tmp_path / "out/data/clicks.csv"

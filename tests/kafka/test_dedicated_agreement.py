@@ -14,12 +14,12 @@ import pytest
 from confluent_kafka import Producer
 from numpy.typing import NDArray
 
+from lab import topics
 from lab.kafka import Broker
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.control import Pin
 from millrace_research.papers.streams import real
 
-from . import topics
 from .replicas import Placement
 
 pytestmark = [pytest.mark.kafka, pytest.mark.data, pytest.mark.in_turn, pytest.mark.timeout(1500)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
+from lab import topics
 from lab.kafka import Broker
 from lab.waiting import wait_until
 from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
@@ -20,7 +21,6 @@ from millrace_jobs.dedicated.raw_reader import RawReader, ReassignedError
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.plan.control import Pin
 
-from . import topics
 from .faults.feed import Feed
 from .replicas import EVERYTHING, Placement, epochs, record
 from .sources import transaction
@@ -107,7 +107,7 @@ def test_a_second_process_with_an_index_fences_the_first(placement: Placement, f
     placement.check()
 
 
-def test_a_replica_that_hung_writes_nothing_more(placement: Placement, feed: Feed) -> None:
+def test_a_replica_that_hung_writes_nothing_after_it_was_replaced(placement: Placement, feed: Feed) -> None:
     placement.begin(pin())
     placement.start(0, 1)
     feed.start()
@@ -125,7 +125,7 @@ def test_a_replica_that_hung_writes_nothing_more(placement: Placement, feed: Fee
     placement.check()
 
 
-def test_a_paused_broker(placement: Placement, feed: Feed) -> None:
+def test_records_are_placed_once_although_the_broker_pauses(placement: Placement, feed: Feed) -> None:
     placement.begin(pin())
     placement.start(0, 1)
     feed.start()
@@ -142,7 +142,7 @@ def test_a_paused_broker(placement: Placement, feed: Feed) -> None:
     ("request_", "delivered"),
     [("EndTxn", True), ("EndTxn", False), ("TxnOffsetCommit", True), ("Produce", True), ("AddOffsetsToTxn", False)],
 )
-def test_a_network_that_is_cut_in_a_transaction(
+def test_records_are_placed_once_although_the_network_is_cut_in_a_transaction(
     own_broker: Broker, raw: str, feed: Feed, tmp_path: Path, request_: str, delivered: bool
 ) -> None:
     with own_broker.proxied() as proxy, Placement(own_broker, raw, tmp_path, bootstrap=proxy.bootstrap) as placement:
@@ -159,7 +159,7 @@ def test_a_network_that_is_cut_in_a_transaction(
         placement.check()
 
 
-def test_a_stranger_in_the_group_and_new_partitions(placement: Placement, feed: Feed) -> None:
+def test_a_stranger_in_the_group_and_new_partitions_lose_no_record(placement: Placement, feed: Feed) -> None:
     placement.begin(pin())
     placement.start(0, 1)
     feed.start()
@@ -177,7 +177,7 @@ def test_a_stranger_in_the_group_and_new_partitions(placement: Placement, feed: 
     placement.check()
 
 
-def test_aborted_records_and_the_end_of_a_bounded_source(placement: Placement) -> None:
+def test_aborted_records_and_those_beyond_the_end_are_not_placed(placement: Placement) -> None:
     for partition in range(3):
         topics.fill(placement.broker, placement.topic, [record(100 * partition + i) for i in range(70)], partition)
     with transaction(placement.broker, placement.topic, commit=False) as producer:
@@ -216,7 +216,7 @@ def test_unreadable_messages_end_the_query(placement: Placement) -> None:
 
 
 @pytest.mark.parametrize("policy", ["Drop", "DeadLetter"])
-def test_unreadable_messages_that_are_left_out(own_broker: Broker, raw: str, tmp_path: Path, policy: str) -> None:
+def test_unreadable_messages_are_left_out_by_policy(own_broker: Broker, raw: str, tmp_path: Path, policy: str) -> None:
     letters = {"topic": topics.make(own_broker, "letters", 1)} if policy == "DeadLetter" else {}
     for partition in range(4):
         values = [record(10 * partition), "no JSON", record(10 * partition + 1), None]
@@ -326,7 +326,7 @@ class Member:
         return self._astray
 
 
-def test_limits_of_a_manifest(placement: Placement) -> None:
+def test_a_manifest_has_at_most_the_records_that_the_job_allows(placement: Placement) -> None:
     topics.fill(placement.broker, placement.topic, [record(i) for i in range(1500)], 0)
     placement.begin(pin(replicas=1))
     placement.instruct(most=200)

@@ -12,11 +12,11 @@ import duckdb
 import pytest
 import yaml
 
+from lab import topics
 from lab.kafka import Broker
 from lab.processes import signal_all
 from spark.answers import assert_same
 
-from . import topics
 from .faults.changelog import read_by, up_to
 from .faults.feed import events_in
 from .faults.job import Job
@@ -64,7 +64,7 @@ def wait_for_plan(stage: Scene, algorithm: str, replicas: int, workers: int, pla
     assert stage.job.wait_for(follows, f"batch under {expected}"), stage.job.report()
 
 
-def test_one_run_under_changing_plans(own_broker: Broker, tmp_path: Path) -> None:
+def test_one_run_under_changing_plans_counts_each_record_once(own_broker: Broker, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(plan_text("pkg", 2, 2, INLINE), encoding="utf-8")
     with scene(
@@ -105,7 +105,7 @@ def killed_in_a_batch(stage: Scene) -> None:
         assert stage.job.wait_for_batches(), stage.job.report()
 
 
-def test_an_unfinished_batch_of_placed_records(own_broker: Broker, tmp_path: Path) -> None:
+def test_an_unfinished_batch_of_placed_records_is_finished(own_broker: Broker, tmp_path: Path) -> None:
     """It is finished from its packs, or from the raw topic if they are gone, with what was placed beyond it."""
     with scene(DEDICATED_TABLE, own_broker, tmp_path, chance("crash"), iter(()), own_machine=False) as stage:
         assert stage.job.wait_for_batches(2), stage.job.report()
@@ -125,7 +125,7 @@ def test_an_unfinished_batch_of_placed_records(own_broker: Broker, tmp_path: Pat
         stage.end()
 
 
-def test_replicas_that_learn_together_under_faults(own_broker: Broker, tmp_path: Path) -> None:
+def test_replicas_that_learn_together_lose_no_record_under_faults(own_broker: Broker, tmp_path: Path) -> None:
     with scene(DEDICATED_WINDOWS, own_broker, tmp_path, chance("replicas"), iter(()), own_machine=False) as stage:
         assert stage.job.wait_for_batches(2), stage.job.report()
         for fault in (replica_killed, rebalance, replica_killed):
@@ -176,7 +176,7 @@ def run(made_topics: Broker, tmp_path: Path) -> Iterable[Callable[..., Job]]:
     job.close()
 
 
-def test_a_run_from_which_another_one_takes_over(made_topics: Broker, tmp_path: Path, run: Callable[..., Job]) -> None:
+def test_a_run_ends_when_another_one_takes_over(made_topics: Broker, tmp_path: Path, run: Callable[..., Job]) -> None:
     """The older one says why it ends, also where no record comes, and the newer one's replicas work on."""
     older = run(query=sums("value > 0"))
     topics.fill(made_topics, SOURCE, [record(i) for i in range(100)], 0)
@@ -201,7 +201,7 @@ def sums(where: str, query: str = "") -> dict[str, str]:
     return {"sql": f"SELECT key, count(*) AS records, sum(value) AS total FROM events WHERE {where} GROUP BY key"}
 
 
-def test_runs_that_end_by_themselves_and_a_filter_that_changes(
+def test_a_run_that_ends_by_itself_goes_on_with_another_filter(
     made_topics: Broker, tmp_path: Path, run: Callable[..., Job]
 ) -> None:
     for partition in range(3):
@@ -242,7 +242,7 @@ def test_runs_that_end_by_themselves_and_a_filter_that_changes(
 
 def test_a_query_that_ends_where_the_topic_ends(made_topics: Broker, run: Callable[..., Job]) -> None:
     topics.fill(made_topics, SOURCE, [record(i) for i in range(100)], 0)
-    kafka = {"bootstrapServers": made_topics.bootstrap, "topic": SOURCE, "endingOffsets": "latest"}
+    kafka = {"bootstrapServers": made_topics.bootstrap, "topic": SOURCE, "endingOffsets": "Latest"}
     job = run(query=sums("value > 0"), events={"kafka": kafka})
     assert job.wait() == 0, job.report()
     assert sum(records for _, records, _ in totals(made_topics)) == 100
@@ -262,7 +262,7 @@ def test_a_record_that_does_not_decode_ends_the_query_as_inline(
     assert not totals(made_topics)
 
 
-def test_queries_that_replicas_cannot_serve(made_topics: Broker, run: Callable[..., Job]) -> None:
+def test_queries_that_replicas_cannot_serve_are_refused(made_topics: Broker, run: Callable[..., Job]) -> None:
     distinct = "SELECT key, percentile(value, 0.5) AS middle FROM events GROUP BY key"
     pattern = {"kafka": {"bootstrapServers": made_topics.bootstrap, "topicPattern": "event.*"}}
     for changes in [{"query": {"sql": distinct}}, {"query": sums("value > 0"), "events": pattern}]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab import topics
 from lab.kafka import Broker
 
-from . import topics
 from .faults.job import PATIENCE, Job
 from .faults.queries import PYTHON
 from .faults.scene import SINK, Scene, scene
@@ -23,7 +23,7 @@ def newest(stage: Scene, log: str) -> int:
     return max(int(file.name) for file in (stage.checkpoint / "spark" / log).iterdir() if file.name.isdigit())
 
 
-def test_a_job_that_is_told_to_end(own_broker: Broker, tmp_path: Path) -> None:
+def test_a_job_that_is_told_to_end_finishes_its_batch_and_loses_nothing(own_broker: Broker, tmp_path: Path) -> None:
     with scene(PYTHON, own_broker, tmp_path, chance("drain"), iter(())) as stage:
         assert stage.job.wait_for_batches(3), stage.job.report()
 

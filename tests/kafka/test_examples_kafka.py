@@ -18,10 +18,9 @@ import pyarrow as pa
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import Message, committed, make, table_of
 from spark.cli import Project
 from spark.example_answers import EXAMPLES, TABLES
-
-from .topics import Message, committed, make, table_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -67,7 +66,7 @@ def answer(bids: list[Message], sql: str) -> list[tuple[Any, ...]]:
         return connection.sql(sql).fetchall()
 
 
-def test_a_table_of_auctions(run: Run) -> None:
+def test_the_example_of_an_auction_table_has_the_last_row_of_each_auction(run: Run) -> None:
     found = run("23-kafka-auction-table.yaml", "--count", "8000", cleanup_policy="compact")
     assert {int(bid.key or b"") for bid in found["bids"]} == {bid["auction"] for bid in values(found["bids"])}
     rows = [json.loads(value) for value in table_of(found["auction-table"]).values()]
@@ -75,7 +74,7 @@ def test_a_table_of_auctions(run: Run) -> None:
     assert Counter(tuple(row[name] for name in ("auction", "bids", "highest")) for row in rows) == Counter(expected)
 
 
-def test_frequent_routes(run: Run, tmp_path: Path) -> None:
+def test_the_example_of_frequent_routes_finds_the_routes_of_all_rides(run: Run, tmp_path: Path) -> None:
     subprocess.run([sys.executable, FOLDER / "rides.py", "out/data/rides.csv"], cwd=tmp_path, check=True)
     found = run("24-kafka-frequent-routes.yaml", "--count", "8000")
     assert len(found["rides"]) == 8000
@@ -90,7 +89,7 @@ def test_frequent_routes(run: Run, tmp_path: Path) -> None:
     assert Counter(tuple(route.values()) for route in routes) == expected
 
 
-def test_selected_bids(run: Run) -> None:
+def test_the_example_of_a_selection_has_the_selected_bids(run: Run) -> None:
     found = run("25-kafka-selection.yaml", "--count", "8000")
     expected = answer(found["bids"], "SELECT auction, bidder, price, date_time FROM bid WHERE auction % 123 = 0")
     selected = values(found["selected-bids"])

@@ -12,13 +12,12 @@ import pytest
 import yaml
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from lab import topics
 from millrace_jobs.pipeline.blocks import OBSERVED
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.query_file import query_of
 from spark.streams import plan, results_in
-
-from . import topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -65,7 +64,7 @@ def document(servers: str, topic: str, folder: Path) -> dict[str, Any]:
             "query": {"sql": "SELECT key, count(*) AS records, sum(n) AS total FROM events GROUP BY key"},
             "sink": {"files": {"path": str(folder / "results")}},
             "emit": "OnUpdate",
-            "batchInterval": "10 minutes",
+            "batchInterval": "10m",
             "partitioner": {"replicas": {"max": 8}},
             "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
         },

@@ -43,7 +43,7 @@ _DAMAGES = itertools.cycle(random.Random(SEED).sample(KINDS, len(KINDS)))
     "case",
     [pytest.param(case, id=f"{mode}-{case.id}") for mode, cases in CASES.items() for case in cases if _ROUNDS[case.id]],
 )
-def test_faults(case: Case, own_broker: Broker, tmp_path: Path) -> None:
+def test_every_fault_loses_and_doubles_no_record(case: Case, own_broker: Broker, tmp_path: Path) -> None:
     with scene(case, own_broker, tmp_path, chance(case.id), _DAMAGES) as stage:
         assert stage.job.wait_for_batches(), stage.job.report()
         for _ in range(_ROUNDS[case.id]):
@@ -58,7 +58,7 @@ def test_faults(case: Case, own_broker: Broker, tmp_path: Path) -> None:
     "fault",
     [pytest.param(each, id=each.__name__, marks=pytest.mark.slow(minutes=MINUTES.get(each, 1.5))) for each in EVERY],
 )
-def test_one_fault(fault: Fault, own_broker: Broker, tmp_path: Path) -> None:
+def test_one_fault_loses_and_doubles_no_record(fault: Fault, own_broker: Broker, tmp_path: Path) -> None:
     """A part of the matrix that is short enough for CI: one fault of a query that chance chooses, after the mode."""
     random_choice = chance(fault.__name__)
     cases = random_choice.choice(list(CASES.values()))

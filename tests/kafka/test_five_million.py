@@ -20,11 +20,11 @@ import yaml
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, partitions
 from spark.cli import fields
 
 from .faults.job import Job
 from .memory import MemoryOf
-from .topics import PATIENCE, partitions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(3600)]
 
@@ -52,7 +52,7 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, marks=pytest.mark.slow(minutes=6)) for case in CASES])
-def test_five_million_results_in_one_batch(
+def test_five_million_results_fit_into_one_batch(
     broker: Broker, make_topic: Callable[..., str], inbox: Path, tmp_path: Path, case: str, capsys: Any
 ) -> None:
     kind, sql, more = CASES[case]

@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
+from lab.topics import committed, rows
 from spark.joined import NEAR, duckdb_rows, held_back, joining
-
-from .topics import committed, rows
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
@@ -77,7 +76,9 @@ def duckdb_version(sql, join):
         (LATEST, "FULL JOIN", ["user"], True),
     ],
 )
-def test_the_table_of_a_join(broker, make_topic, tmp_path, question, join, key, is_updated):
+def test_the_table_of_a_join_has_the_rows_of_the_whole_input(
+    broker, make_topic, tmp_path, question, join, key, is_updated
+):
     topic = make_topic(2, cleanup_policy="compact")
     sql = question.format(join=join)
     sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic, "key": key}}
@@ -117,7 +118,7 @@ def assert_each_key_once_per_batch(messages, key):
 
 
 @pytest.mark.parametrize(("sql", "key"), GROUPED)
-def test_the_table_of_groups(broker, make_topic, tmp_path, sql, key):
+def test_the_table_of_groups_has_the_rows_of_the_whole_input(broker, make_topic, tmp_path, sql, key):
     topic = make_topic(2, cleanup_policy="compact")
     sink = {"table": {"bootstrapServers": broker.bootstrap, "topic": topic}}
     project, file = joining(tmp_path, sql, sink=sink)
@@ -158,7 +159,7 @@ IN_DUCKDB = {
 
 
 @pytest.mark.parametrize(("question", "key", "is_corrected"), HELD_BACK)
-def test_the_table_of_groups_that_are_held_back_until_their_window_ends(
+def test_groups_that_are_held_back_until_their_window_ends_stay_in_the_table(
     broker, make_topic, tmp_path, question, key, is_corrected
 ):
     """Rows stay when their window closes, unlike those of OnUpdate."""

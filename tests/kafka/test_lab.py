@@ -10,10 +10,9 @@ import time
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from lab import topics
 from lab.clock import Clock
 from lab.kafka import Broker
-
-from . import topics
 
 pytestmark = pytest.mark.kafka
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import committed, table_of
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
@@ -20,8 +21,7 @@ from millrace_jobs.sinks.kafka.table import TableSink
 from spark.streams import Stream
 from spark.tables import parquet
 
-from .test_sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, made
-from .topics import committed, table_of
+from .sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, made
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -30,9 +30,9 @@ COUNTS = (
 )
 QUESTIONS: dict[str, dict[str, Any]] = {
     "groups that HAVING admits at times": {"sql": POSITIVE},
-    "windows, until they end": {"sql": WINDOWS.format(window=SPARK_WINDOW), "watermark": ("moment", "30 seconds")},
-    "changes of groups of groups": {"sql": COUNTS, "watermark": ("moment", "30 days")},
-    "groups with their history": {"sql": UPDATES, "watermark": ("moment", "30 seconds"), "history": True},
+    "windows, until they end": {"sql": WINDOWS.format(window=SPARK_WINDOW), "watermark": ("moment", "30s")},
+    "changes of groups of groups": {"sql": COUNTS, "watermark": ("moment", "30d")},
+    "groups with their history": {"sql": UPDATES, "watermark": ("moment", "30s"), "history": True},
 }
 BATCHES = made(seed=21, batches=6)
 FILES = [(("hash", 2, 2), parquet(SCHEMA, batch)) for batch in BATCHES]
@@ -75,7 +75,7 @@ def stream(spark: Any, folder: Any, broker: Broker, topics: list[str], question:
     asked = dict(QUESTIONS[question])
     sink: dict[str, Any] = {"bootstrapServers": broker.bootstrap, "topic": topics[0]}
     if asked.pop("history", False):
-        sink["history"] = {"topic": topics[1], "retention": "1 day"}
+        sink["history"] = {"topic": topics[1], "retention": "1d"}
     return Stream(spark, folder, schema=COLUMNS, sink={"table": sink}, **asked)
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import fill, make
 from lineage_receiver import check_event
 from spark.cli import Project
-
-from .topics import fill, make
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
@@ -27,7 +26,7 @@ def events_of(project: Project) -> list[dict[str, Any]]:
     return events
 
 
-def test_topics_of_a_pattern_and_a_run_that_is_asked_to_end(tmp_path: Path, broker: Broker) -> None:
+def test_lineage_names_the_topics_of_a_pattern_that_were_read(tmp_path: Path, broker: Broker) -> None:
     prefix = f"trips-{uuid.uuid4().hex[:8]}"
     names = [make(broker, f"{prefix}-{each}") for each in ("a", "b")]
     results = make(broker, f"results-{prefix}")

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, committed, fill, table_of
 from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.store import NotReadyError, TableStore
@@ -23,8 +24,6 @@ from millrace_jobs.sinks.kafka.messages import NO_END
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import TargetTopic
-
-from .topics import PATIENCE, committed, fill, table_of
 
 pytestmark = pytest.mark.kafka
 

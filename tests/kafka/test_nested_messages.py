@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import fastavro
 import pytest
 
-from . import topics
+from lab import topics
+
 from .sources import opened, slices
 
 pytestmark = pytest.mark.kafka

@@ -17,10 +17,9 @@ import pytest
 import yaml
 
 from lab.kafka import Broker
+from lab.topics import committed, fill, make, table_of
 from spark.cli import Project
 from spark.example_answers import EXAMPLES, FOLDER, TABLES, file_of, make_tables
-
-from .topics import committed, fill, make, table_of
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
@@ -93,12 +92,14 @@ def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.mark.parametrize("number", ANSWERS, ids=[file_of(number).stem for number in ANSWERS])
-def test_a_query_of_the_site(site: Site, make_topic: Callable[..., str], tmp_path: Path, number: str) -> None:
+def test_a_query_of_the_site_has_the_results_of_duckdb(
+    site: Site, make_topic: Callable[..., str], tmp_path: Path, number: str
+) -> None:
     topic = make_topic(PARTITIONS, cleanup_policy="compact" if number == "28" else "delete")
     assert results(site, site.query(number, topic), tmp_path) == answer(site, ANSWERS[number])
 
 
-def test_the_winning_bids_and_a_query_that_reads_them(
+def test_a_query_reads_the_winning_bids_that_another_one_writes(
     site: Site, make_topic: Callable[..., str], tmp_path: Path
 ) -> None:
     winners = make_topic(PARTITIONS)

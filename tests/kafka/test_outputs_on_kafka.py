@@ -4,10 +4,9 @@ from collections import Counter
 
 import pytest
 
+from lab.topics import committed, rows
 from spark.die_between_sinks import die_between_sinks
 from spark.joined import duckdb_rows, joining
-
-from .topics import committed, rows
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
@@ -23,7 +22,9 @@ MINUTE = "strftime(make_timestamp(epoch_us(time_bucket(INTERVAL 1 MINUTE, e.at))
 @pytest.mark.parametrize(
     ("emit", "stays", "dies"), [("OnUpdate", False, False), ("OnWindowEnd", True, False), ("OnWindowEnd", True, True)]
 )
-def test_a_table_beside_a_topic_of_final_results(broker, make_topic, tmp_path, emit, stays, dies):
+def test_a_table_and_a_topic_of_final_results_come_from_one_computation(
+    broker, make_topic, tmp_path, emit, stays, dies
+):
     """Each has transactions of its own; rows of windows leave the table when they close, if it has every update."""
     table, final = make_topic(2, cleanup_policy="compact"), make_topic(2)
     on_broker = {"bootstrapServers": broker.bootstrap}

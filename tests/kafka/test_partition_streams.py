@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-
 import pytest
 
+from lab.topics import open_transactions
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.run.state import replace_state
@@ -15,38 +13,10 @@ from spark.streams import Stream
 from spark.tables import parquet
 
 from .partition_attempts import MARKS
-from .test_partition_transactions import number_of
-from .test_sink_streams import COLUMNS, SCHEMA, START, UPDATES, answer, crash, given, into, made
-from .topics import committed, open_transactions
+from .partition_streams import checkpoint_id, die_in_part, expected, number_of, updates
+from .sink_streams import COLUMNS, SCHEMA, START, UPDATES, crash, given, into, made
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
-
-PROGRAM = "kafka.die_between_partitions"
-REPARTITIONED = 6
-"""The batch in which Spark rewrites the state, which writes nothing."""
-
-
-def updates(broker, topic):
-    """The rows of the results in a topic by batch, each of which is there once; all of a key are in one order."""
-    found, last = defaultdict(list), defaultdict(int)
-    for message in committed(broker, topic):
-        batch = int(message.headers["millrace-batch"])
-        assert batch >= last[message.key]
-        last[message.key] = batch
-        found[batch].append(tuple(json.loads(message.value).values()))
-    assert all(len(set(rows)) == len(rows) for rows in found.values()), "rows are there twice"
-    return {batch: sorted(rows) for batch, rows in found.items()}
-
-
-def expected(batches):
-    """What each batch updates."""
-    found = {}
-    for number, batch in enumerate(batches):
-        keys = {key for _, key, _ in batch}
-        found[number + (number >= REPARTITIONED)] = sorted(
-            row for row in answer(batches[: number + 1], UPDATES) if row[0] in keys
-        )
-    return found
 
 
 def test_tasks_write_every_update_once_whatever_dies_in_between(spark, broker, make_topic, tmp_path, monkeypatch):
@@ -122,27 +92,11 @@ def test_a_part_above_the_user_s_own_limit_ends_the_batch_with_the_name_of_the_s
         settings.set("spark.driver.maxResultSize", "1g")
 
 
-def die_in_part(broker, topic, stream, file, whole):
-    """Run a batch in a process that dies when the topic has a part of it, or of the one that was not finished before."""
-    assert stream.feed_in_a_process_that_dies(*file, PROGRAM) == -9
-    part = updates(broker, topic)
-    there = part[max(part)]
-    assert there
-    assert set(there) < set(whole[max(part)])
-
-
 def repartition(spark, stream, partitions):
     checkpoint = Checkpoint(checkpoint_root(stream.query))
     checkpoint.open(stream.query)
     replace_state(spark, checkpoint, partitions)
     checkpoint.close()
-
-
-def checkpoint_id(stream):
-    checkpoint = Checkpoint(checkpoint_root(stream.query))
-    checkpoint.open(stream.query)
-    checkpoint.close()
-    return checkpoint.id
 
 
 def with_transaction(query, transaction):

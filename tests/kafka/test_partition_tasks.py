@@ -17,6 +17,7 @@ import pytest
 from lab.kafka import Broker
 from lab.processes import signal_all
 from lab.standalone_spark import standalone_spark
+from lab.topics import committed, open_transactions
 from lab.waiting import wait_until
 
 from .partition_attempts import (
@@ -31,7 +32,6 @@ from .partition_attempts import (
     WRITTEN,
     outlast_alone,
 )
-from .topics import committed, open_transactions
 from .write_from_tasks import BATCHES, RESUMED, ROWS, TASKS, marks_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=1.5), pytest.mark.timeout(900)]

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
+from lab.topics import admin, committed, open_transactions
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
@@ -21,7 +21,7 @@ from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import DRIVER, BatchTransactions, OvertakenError, PartitionTransactions
 
-from .topics import admin, committed, open_transactions
+from .partition_streams import number_of
 
 pytestmark = pytest.mark.kafka
 
@@ -63,15 +63,6 @@ def commit(attempt, driver, number, *values):
 
 def values(broker, topic):
     return [message.value.decode() for message in committed(broker, topic)]
-
-
-def number_of(broker, topic, group):
-    """The offset of a group, and its note."""
-    place = [TopicPartition(topic, 0)]
-    client = admin(broker)  # which must live until the answer is there
-    asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, place)])
-    (offset,) = asked[group].result(30).topic_partitions
-    return offset.offset, json.loads(offset.metadata or "{}")
 
 
 def forget(broker, group):
@@ -127,7 +118,7 @@ def test_a_producer_that_is_kept_writes_the_next_batch_unless_another_worker_has
     writer, used = PartitionWriter(driver.topic, driver.transactions.id, "trips"), []
     monkeypatch.setattr(partition_writer, "require_whole", lambda: None)
     for number, worker in ((0, "A"), (3, "A"), (4, "B"), (5, "A")):  # it had no results in between
-        about = BatchForTasks.of(ResultBatch(number, 1, 0), driver.name, LONGEST, producers)
+        about = BatchForTasks(number, 1, 0, len(producers), driver.name, LONGEST, producers)
         task = SimpleNamespace(partitionId=lambda: 0, getLocalProperty=lambda _, about=about: json.dumps(asdict(about)))
         monkeypatch.setattr(partition_writer, "TaskContext", SimpleNamespace(get=lambda task=task: task))
         monkeypatch.setattr(partition_writer, "_producers", workers[worker])

@@ -18,10 +18,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, admin, committed, partitions
 from millrace_jobs.sources.generated.rows import GeneratedRows, RateSource
 from spark.cli import MILLRACE, Running, fields
-
-from .topics import PATIENCE, admin, committed, partitions
 
 pytestmark = pytest.mark.kafka
 
@@ -76,7 +75,7 @@ def test_a_generator_fills_a_topic_that_it_makes(broker: Broker, topic: str, tmp
     assert len(committed(broker, f"{topic}-new")) == 50_000
 
 
-def test_a_file_in_the_format_of_the_query_that_reads_it(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_a_file_is_sent_in_the_format_of_the_query_that_reads_it(broker: Broker, topic: str, tmp_path: Path) -> None:
     times = pa.array([EPOCH, EPOCH + 1_500_000, None], pa.timestamp("us", tz="UTC"))
     rides = pa.table({"extra": [1, 2, 3], "taxi": ["a", 'b "2"', None], "at": times, "fare": [1.5, None, 2.0]})
     pq.write_table(rides, tmp_path / "rides.parquet")
@@ -99,7 +98,7 @@ spec:
     assert [m.value for m in committed(broker, topic)] == [b"a,1714521600,1.5", b'"b ""2""",1714521601.5,', b",,2"]
 
 
-def test_the_lines_of_a_file_as_they_are(broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_the_lines_of_a_file_are_sent_as_they_are(broker: Broker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines.json").write_text('{"a": 1}\nnot json at all\n\n{"a":\t2}\n')
     said = produce(tmp_path, *named(broker, topic), "--input", "lines.json", "--format", "raw")
     assert said["delivered"] == "3"

@@ -10,12 +10,11 @@ from collections import Counter
 import fastavro
 import pytest
 
+from lab import topics
+from lab.topics import committed
 from protobuf import FILES, SET, Order, message_class
 from registry import Registry, running_registry
 from spark.cli import Project
-
-from . import topics
-from .topics import committed
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.in_turn]
 
@@ -75,7 +74,7 @@ def run(project, broker, topic, source, sink, registry):
 
 
 @pytest.mark.parametrize("from_registry", [False, True])
-def test_protobuf_in_and_out(broker, make_topic, tmp_path, registry, from_registry):
+def test_protobuf_is_read_and_written(broker, make_topic, tmp_path, registry, from_registry):
     topic, out = make_topic(), make_topic()
     payloads = [order.SerializeToString() for order in orders()]
     if from_registry:
@@ -122,7 +121,7 @@ def registered_class(text, name):
     return message_class(name, own.SerializeToString())
 
 
-def test_avro_out_by_the_schema_that_is_registered(broker, make_topic, tmp_path, registry):
+def test_avro_is_written_by_the_schema_that_is_registered(broker, make_topic, tmp_path, registry):
     topic, out = make_topic(), make_topic()
     topics.fill(broker, topic, [order.SerializeToString() for order in orders()])
     fields = [

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from lab import topics
 from lab.kafka import running_broker
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.kafka import KafkaConnection
@@ -23,8 +24,6 @@ from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
-
-from . import topics
 
 pytestmark = pytest.mark.kafka
 

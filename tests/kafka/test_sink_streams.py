@@ -3,72 +3,32 @@
 from __future__ import annotations
 
 import json
-import random
 from collections import defaultdict
 from datetime import datetime, timedelta
 
-import pyarrow as pa
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import Message, admin, committed
+from lab.topics import table_of as table_in
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.sinks.kafka.sink import KafkaSink
-from spark.answers import duckdb_rows
 from spark.streams import Stream
-from spark.tables import parquet, table_of
+from spark.tables import parquet
 
-from .topics import Message, admin, committed
-from .topics import table_of as table_in
+from .sink_streams import COLUMNS, POSITIVE, SCHEMA, SPARK_WINDOW, UPDATES, WINDOWS, answer, crash, given, into, made
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
-SCHEMA = pa.schema([("moment", pa.timestamp("us")), ("key", pa.string()), ("value", pa.int64())])
-COLUMNS = "moment TIMESTAMP, key STRING, value BIGINT"
-PLACINGS = [("pkg", 3, 2), ("native", 1, 1), ("hash", 2, 3), ("shuffle", 4, 1), ("native", 2, 2), ("pkg", 2, 1)]
-START = datetime(2024, 3, 1)
 DELAY = timedelta(seconds=30)
 WINDOW = timedelta(minutes=1)
 
-UPDATES = "SELECT key, count(*) AS records, sum(value) AS total FROM events GROUP BY key"
-POSITIVE = UPDATES + " HAVING sum(value) > 0"
-WINDOWS = "SELECT {window}, key, count(*) AS records, sum(value) AS total FROM events GROUP BY {window}, key"
-SPARK_WINDOW = "window(moment, '1 minute')"
 SPREAD = {
     "aggregator": "spark.aggregators:Spread",
     "options": {"column": "value"},
     "groupBy": ["key"],
-    "window": {"column": "moment", "size": "1 minute"},
+    "window": {"column": "moment", "size": "1m"},
 }
-
-
-def made(seed, batches=5, rows=200):
-    """Batches of records whose event times go forth, within the watermark's delay; values of both signs."""
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    return [
-        [
-            (
-                START + timedelta(seconds=45 * batch + chance.uniform(0, 60)),
-                f"key {min(int(chance.paretovariate(0.8)), 40)}",
-                chance.randrange(-60, 50),
-            )
-            for _ in range(rows)
-        ]
-        for batch in range(batches)
-    ]
-
-
-def given(batches, first=0):
-    return [(PLACINGS[(first + i) % len(PLACINGS)], parquet(SCHEMA, batch)) for i, batch in enumerate(batches)]
-
-
-def answer(batches, sql):
-    return duckdb_rows(table_of(SCHEMA, [row for batch in batches for row in batch]), sql)
-
-
-def into(kind, broker, topic, **more):
-    return {kind: {"bootstrapServers": broker.bootstrap, "topic": topic} | more}
 
 
 def by_batch(messages: list[Message]) -> dict[int, list[Message]]:
@@ -115,7 +75,7 @@ def test_final_rows_of_windows_come_once(spark, broker, make_topic, tmp_path):
         tmp_path,
         schema=COLUMNS,
         sql=WINDOWS.format(window=SPARK_WINDOW),
-        watermark=("moment", "30 seconds"),
+        watermark=("moment", "30s"),
         emit="OnWindowClose",
         sink=into("kafka", broker, topic),
     )
@@ -164,7 +124,7 @@ def test_rows_of_a_table_expire_with_their_windows(spark, broker, make_topic, tm
         spark,
         tmp_path,
         schema=COLUMNS,
-        watermark=("moment", "30 seconds"),
+        watermark=("moment", "30s"),
         sink=into("table", broker, topic),
         **({"sql": sql} if kind == "sql" else {"python": SPREAD}),
     )
@@ -237,24 +197,6 @@ def test_a_group_that_lost_its_offset_is_refused_while_a_batch_is_unfinished(
     with pytest.raises(MillraceError, match=r"batch 1 was begun and not finished, and the consumer group .* has lost"):
         stream.feed(files[2:])
     assert committed(broker, topic) == before
-
-
-def crash(monkeypatch, stream, file, batch, *, after_writing):
-    """Run a batch whose writing to Kafka fails, before or after it has been done."""
-    write = KafkaSink.write
-
-    def crashing(sink, results, of):
-        if of.number == batch and not after_writing:
-            raise RuntimeError("before writing, as the test wants it")
-        written = write(sink, results, of)
-        if of.number == batch:
-            raise RuntimeError("after writing, as the test wants it")
-        return written
-
-    with monkeypatch.context() as patch:
-        patch.setattr(KafkaSink, "write", crashing)
-        with pytest.raises(MillraceError, match="as the test wants it"):
-            stream.feed([file])
 
 
 def forget_offsets(broker: Broker) -> None:

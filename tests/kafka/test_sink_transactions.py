@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from lab.kafka import running_broker
+from lab.topics import Message, admin, committed, fill, make, open_transactions
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, WindowColumn
@@ -17,8 +18,6 @@ from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.table import read_changes
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
-
-from .topics import Message, admin, committed, fill, make, open_transactions
 
 pytestmark = pytest.mark.kafka
 
@@ -232,7 +231,7 @@ def test_a_transaction_outlasts_a_restart_of_the_broker(own_broker):
     assert values(own_broker, topic) == ["a", "b", "c"]
 
 
-def test_more_messages_than_the_queue_holds(broker, topic):
+def test_more_messages_than_the_queue_holds_are_all_written(broker, topic):
     writer = driver(broker, topic)
     writer.write(batch(0), ((None, f"{number:0200}") for number in range(250_000)))
     writer.close()

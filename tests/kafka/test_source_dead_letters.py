@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from lab import topics
 from millrace_api.errors import MillraceError
 
-from . import topics
 from .sources import opened, slices, transaction
 
 pytestmark = pytest.mark.kafka

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import pytest
 
+from lab import topics
 from lab.kafka import Broker, running_broker
 from millrace_api.errors import MillraceError
 from millrace_jobs.kafka import cluster
 from millrace_jobs.sources.kafka import range_reader
 
-from . import topics
 from .sources import opened, values
 
 pytestmark = pytest.mark.kafka
@@ -82,19 +82,19 @@ def the_rest(found: list[bytes], blocks: Iterator) -> list[bytes]:
     return found
 
 
-def test_a_broker_that_pauses_for_30_seconds(shaken, filled, tmp_path):
+def test_a_broker_that_pauses_for_30_seconds_costs_no_record(shaken, filled, tmp_path):
     found, blocks = first_blocks(shaken, tmp_path, filled)
     shaken.pause()
     assert meanwhile(lambda: the_rest(found, blocks), seconds(30), shaken.resume) == expected()
 
 
-def test_a_broker_that_is_killed_and_comes_back(shaken, filled, tmp_path):
+def test_a_broker_that_is_killed_and_comes_back_costs_no_record(shaken, filled, tmp_path):
     found, blocks = first_blocks(shaken, tmp_path, filled)
     shaken.kill()
     assert meanwhile(lambda: the_rest(found, blocks), seconds(1), shaken.start) == expected()
 
 
-def test_a_network_that_is_cut_for_a_while(shaken, filled, tmp_path):
+def test_a_network_that_is_cut_for_a_while_costs_no_record(shaken, filled, tmp_path):
     with shaken.proxied() as proxy:
         found, blocks = first_blocks(proxy.bootstrap, tmp_path, filled)
         proxy.cut()

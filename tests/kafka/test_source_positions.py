@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Producer
 
+from lab import topics
 from millrace_api.errors import MillraceError
 
-from . import topics
+from .late_queries import document
 from .live import LiveQuery
 from .sources import everything, opened, remove, transaction, values
-from .test_state import document
 
 pytestmark = pytest.mark.kafka
 
@@ -43,16 +43,16 @@ def timed(broker, topic, millis, partition=0):
 def test_a_new_query_starts_at_the_earliest_record_or_behind_the_latest(broker, topic, tmp_path):
     topics.fill(broker, topic, ["old"])
     earliest = opened(broker, tmp_path / "earliest", {"topic": topic})
-    latest = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "latest"})
+    latest = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "Latest"})
     assert latest.initial() == {topic: {"0": 1}}
     topics.fill(broker, topic, ["new"])
     assert run(earliest)[0] == [b"old", b"new"]
     assert run(latest)[0] == [b"new"]
-    again = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "latest"})
+    again = opened(broker, tmp_path / "latest", {"topic": topic, "startingOffsets": "Latest"})
     assert again.initial() == {topic: {"0": 1}}  # a query that ended before its first batch did
 
 
-def test_starting_and_ending_timestamps(broker, make_topic, tmp_path):
+def test_a_source_reads_from_a_starting_to_an_ending_timestamp(broker, make_topic, tmp_path):
     topic = make_topic(partitions=3)
     timed(broker, topic, range(1000, 2000, 100), 0)
     timed(broker, topic, [50, 60], 1)
@@ -69,7 +69,7 @@ def test_starting_and_ending_timestamps(broker, make_topic, tmp_path):
     assert source.latest(position, everything=False) == position
 
 
-def test_a_time_to_stop_at_that_is_still_to_come(broker, topic, tmp_path):
+def test_a_source_stops_at_a_time_that_is_still_to_come(broker, topic, tmp_path):
     now = round(time.time() * 1000)
     source = opened(broker, tmp_path, {"topic": topic, "endingTimestamp": at(now + 3000)})
     timed(broker, topic, [now, now + 60_000, now + 1])
@@ -87,7 +87,7 @@ def test_ending_at_latest_is_the_end_as_of_the_first_start(broker, make_topic, t
     topics.fill(broker, topic, ["a", "b"], partition=0)
     with transaction(broker, topic) as producer:
         producer.produce(topic, "c", partition=1)
-    spec = {"topic": topic, "endingOffsets": "latest"}
+    spec = {"topic": topic, "endingOffsets": "Latest"}
     source = opened(broker, tmp_path, spec)
     start = source.initial()
     assert not source.exhausted(start)
@@ -101,7 +101,7 @@ def test_ending_at_latest_is_the_end_as_of_the_first_start(broker, make_topic, t
     assert opened(broker, tmp_path, spec).exhausted(position)
 
 
-def test_explicit_partitions_and_offsets(broker, make_topic, tmp_path):
+def test_a_source_reads_explicit_partitions_and_offsets_only(broker, make_topic, tmp_path):
     one, other = make_topic(partitions=3), make_topic(partitions=2)
     for number in range(3):
         topics.fill(broker, one, [f"{number}-{i}" for i in range(10)], partition=number)
@@ -136,7 +136,7 @@ def test_explicit_partitions_and_offsets(broker, make_topic, tmp_path):
         ({"partition": 0, "startingOffset": 3}, "startingOffset 3 is outside of topic .*, which has offsets 0 to 2"),
     ],
 )
-def test_partitions_and_offsets_that_are_not_there(broker, topic, tmp_path, chosen, said):
+def test_partitions_and_offsets_that_do_not_exist_are_refused(broker, topic, tmp_path, chosen, said):
     topics.fill(broker, topic, ["a", "b"])
     with pytest.raises(MillraceError, match=said):
         opened(broker, tmp_path, {"partitions": [{"topic": topic, **chosen}]}).initial()
@@ -160,7 +160,7 @@ def test_a_run_that_misses_its_topic_says_so_to_the_operator(spark, broker, tmp_
 def test_new_partitions_are_found_while_running_and_begin_at_their_beginning(broker, make_topic, tmp_path):
     topic = make_topic(partitions=1)
     topics.fill(broker, topic, ["a"])
-    source = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "latest"})
+    source = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "Latest"})
     start = source.initial()
     assert source.latest(start, everything=False) == start
     topics.add_partitions(broker, topic, 3)
@@ -168,7 +168,7 @@ def test_new_partitions_are_found_while_running_and_begin_at_their_beginning(bro
     end = source.latest(start, everything=False)
     assert end == {topic: {"0": 1, "2": 2}}
     assert values(source, start, end, 1) == [[b"b", b"c"]]
-    again = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "latest"})
+    again = opened(broker, tmp_path, {"topic": topic, "startingOffsets": "Latest"})
     assert values(again, start, end, 1) == [[b"b", b"c"]]  # replayed after a crash
     topics.fill(broker, topic, ["d"], partition=1)
     assert values(again, end, again.latest(end, everything=False)) == [[b"d"]]
@@ -218,7 +218,7 @@ def test_a_pattern_may_match_nothing_yet(broker, make_topic, tmp_path):
     assert values(source, start, source.latest(start, everything=False)) == [[b"a"]]
 
 
-def test_everything_is_what_the_first_call_finds(broker, make_topic, tmp_path):
+def test_a_run_of_everything_reads_what_its_first_call_finds(broker, make_topic, tmp_path):
     topic = make_topic(partitions=2)
     topics.fill(broker, topic, map(str, range(10)), partition=0)
     source = opened(broker, tmp_path, {"topic": topic, "maxRecordsPerBatch": 4})

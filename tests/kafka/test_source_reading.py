@@ -10,10 +10,10 @@ import duckdb
 import pytest
 from confluent_kafka import TopicPartition
 
+from lab import topics
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.kafka import range_reader
 
-from . import topics
 from .sources import everything, opened, remove, slices, transaction, values
 
 pytestmark = pytest.mark.kafka
@@ -89,7 +89,7 @@ def test_small_ranges_come_in_order_whether_they_are_held_at_once_or_not(broker,
     assert everything(opened(broker, tmp_path / "c", {"topic": topic}), 3) == expected
 
 
-def test_transactions_in_any_mixture(broker, topic, tmp_path):
+def test_committed_records_are_read_among_any_mixture_of_transactions(broker, topic, tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -189,7 +189,7 @@ def test_a_topic_recreated_is_refused_however_many_records_it_has(broker, make_t
             again.latest(end, everything=False)
 
 
-def test_metadata_columns(broker, make_topic, tmp_path):
+def test_metadata_columns_have_the_values_of_the_message(broker, make_topic, tmp_path):
     topic = make_topic(partitions=2)
     with transaction(broker, topic) as producer:
         headers = [("trace", b"\x00\x01"), ("trace", b"again"), ("none", None)]

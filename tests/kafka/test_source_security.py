@@ -10,13 +10,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from lab import topics
 from lab.authority import make_authority
 from lab.kafka import Broker, running_broker
 from lab.ports import free_port
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.kafka import cluster
 
-from . import topics
 from .sources import everything, opened
 
 pytestmark = pytest.mark.kafka

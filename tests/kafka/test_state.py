@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from datetime import timedelta
 
 import pytest
 from pyspark.sql import SparkSession
 
+from lab import topics
+from lab.topics import Message
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.run.state import replace_state
 from millrace_jobs.session import COUNTS_ROWS
 from spark.answers import Row, assert_same, duckdb_rows, micros
+from spark.disorder import HOPS, START, Record, disordered
+from spark.late_records import Model
 from spark.questions import Hop, Question
 from spark.streams import Placing
-from spark.test_late_records import DELAY, HOPS, START, Model, Record, disordered
 
-from . import topics
+from .late_queries import document, moment
 from .live import LiveQuery
-from .topics import Message
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=0.3)]
 
@@ -42,31 +42,6 @@ def counted_rows(spark: SparkSession) -> Iterator[None]:
     spark.conf.set(COUNTS_ROWS, "false")
 
 
-def document(servers: str, source: str, sink: dict[str, Any], folder: Path, emit: str, **query: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "StreamQuery",
-        "metadata": {"name": "state"},
-        "spec": {
-            "sources": {
-                "events": {
-                    "kafka": {"bootstrapServers": servers, "topic": source},
-                    "schema": "moment TIMESTAMP, key STRING, value BIGINT",
-                    "watermark": {"column": "moment", "delay": f"{DELAY.seconds}s"},
-                }
-            },
-            "query": query,
-            "sink": sink,
-            "emit": emit,
-            "batchInterval": "100ms",
-            "parallelism": {"max": 16},
-            "partitioner": {"replicas": {"max": 4}},
-            "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
-            "sparkConf": {COUNTS_ROWS: "true"},
-        },
-    }
-
-
 def texts(records: Sequence[Record]) -> list[str]:
     return [json.dumps({"moment": f"{at.isoformat()}Z", "key": key, "value": value}) for at, key, value in records]
 
@@ -81,10 +56,6 @@ def run_batches(live: LiveQuery, placings: Sequence[Placing], batches: Sequence[
                 run.give(texts(batch))
         reports += run.reports
     return reports
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC).replace(tzinfo=None)
 
 
 def row_of(message: Message) -> Row:
@@ -129,7 +100,9 @@ def groups_in_state(
 
 @pytest.mark.parametrize("plans", RUNS)
 @pytest.mark.parametrize(("shape", "emit"), [("hopping", "OnWindowClose"), ("tumbling", "OnUpdate")])
-def test_late_records_and_the_end_of_windows(spark, broker, make_topic, tmp_path, plans, shape, emit):
+def test_late_records_are_counted_and_closed_windows_leave_the_state(
+    spark, broker, make_topic, tmp_path, plans, shape, emit
+):
     """Late records are dropped and counted, closed windows are let go, also after a restart."""
     hop = HOPS[shape]
     question = Question(keys={"key": "key"}, values=VALUES, window=hop)
@@ -193,7 +166,7 @@ def test_a_python_aggregator_lets_its_state_go(spark, broker, make_topic, tmp_pa
     assert seen == emitted
 
 
-def test_repartitioned_between_two_runs(spark, broker, make_topic, tmp_path):
+def test_state_that_is_repartitioned_between_two_runs_leaves_no_trace_in_the_sink(spark, broker, make_topic, tmp_path):
     """The batch that Spark makes of it leaves no trace in the sink, and what follows goes on from the state."""
     hop = HOPS["hopping"]
     question = Question(keys={"key": "key"}, values=VALUES, window=hop)

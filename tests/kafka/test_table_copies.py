@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, admin, committed, make, partitions, table_of
 from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.check import StoreCheck
@@ -32,7 +33,6 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 from .faults.kinds import driver_killed
 from .faults.queries import TABLE
 from .faults.scene import scene
-from .topics import PATIENCE, admin, committed, make, partitions, table_of
 
 pytestmark = pytest.mark.kafka
 

@@ -30,7 +30,7 @@ LONGEST_MOMENT = 2.5
     [(JOIN, network_cut), (GROUPED_JOIN, broker_killed), (VERSIONS, network_cut)],
     ids=lambda value: value.id if isinstance(value, Case) else value.__name__,
 )
-def test_tables_under_faults(
+def test_joins_and_their_groups_count_each_record_once_under_faults(
     case: Case, broker_fault: Callable[[Scene], str], own_broker: Broker, tmp_path: Path
 ) -> None:
     """Every run comes back under another plan, and every other one on one core."""

@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE
 from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.keys import time_of
@@ -20,8 +21,6 @@ from millrace_jobs.lookups.store import NotReadyError, TableSnapshot, TableStore
 from millrace_jobs.sinks.kafka.table_view import TableView
 from millrace_jobs.sinks.kafka.topic import LastWritten, TargetTopic
 from spark.joined import BEGIN, NEAR, as_tables, give, joining, sources_of
-
-from .topics import PATIENCE
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark]
 
@@ -96,11 +95,13 @@ def table_in(broker: Broker, topics: Sequence[str], folder: Path) -> Iterator[Ta
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_table_at_any_time(broker: Broker, make_topic: Any, tmp_path: Path, question: str) -> None:
+def test_look_ups_find_the_rows_of_the_table_at_any_time(
+    broker: Broker, make_topic: Any, tmp_path: Path, question: str
+) -> None:
     sql, at_time, key = QUESTIONS[question]
     topics = [make_topic(3, cleanup_policy="compact"), make_topic(2)]
     sink = {"bootstrapServers": broker.bootstrap, "topic": topics[0], "key": key}
-    sink["history"] = {"topic": topics[1], "retention": "1 day"}
+    sink["history"] = {"topic": topics[1], "retention": "1d"}
     project, file = joining(tmp_path, sql, range(2), late=True, sink={"table": sink})
     for files in [range(2), range(5)] if question in RESTARTED else [range(5)]:
         give(tmp_path, files, late=True)
@@ -130,7 +131,7 @@ def test_a_history_neither_comes_nor_goes_while_there_is_a_state(
 ) -> None:
     topics = [make_topic(1, cleanup_policy="compact"), make_topic(1)]
     without = {"bootstrapServers": broker.bootstrap, "topic": topics[0]}
-    sinks = [without, without | {"history": {"topic": topics[1], "retention": "1 day"}}]
+    sinks = [without, without | {"history": {"topic": topics[1], "retention": "1d"}}]
     sql, *_ = QUESTIONS["groups of a stream"]
     project, file = joining(tmp_path, sql, range(2), sink={"table": sinks[not comes]})
     assert project.millrace("run", file, "--once").status == 0
@@ -155,7 +156,7 @@ def test_a_topic_that_would_lose_versions_is_refused(
 ) -> None:
     topics = [make_topic(1, cleanup_policy="compact"), make_topic(1, **config)]
     sink = {"bootstrapServers": broker.bootstrap, "topic": topics[0]}
-    sink["history"] = {"topic": topics[1], "retention": "1 day"}
+    sink["history"] = {"topic": topics[1], "retention": "1d"}
     project, file = joining(tmp_path, QUESTIONS["groups of a stream"][0], sink={"table": sink})
     result = project.millrace("run", file, "--once")
     result.assert_failed("spec.sink.table.history.topic: ", f"topic {topics[1]} {said}", "kafka-configs")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.kafka import Broker
+from lab.topics import PATIENCE, committed, open_transactions, table_of
 from lab.waiting import wait_until
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lookups.store import NotReadyError, TableStore
@@ -20,9 +21,8 @@ from millrace_jobs.sinks.kafka.topic import TargetTopic
 from spark.streams import Stream
 
 from .partition_attempts import MARKS
-from .test_partition_streams import checkpoint_id, die_in_part, expected, updates
-from .test_sink_streams import COLUMNS, UPDATES, answer, crash, given, into, made
-from .topics import PATIENCE, committed, open_transactions, table_of
+from .partition_streams import checkpoint_id, die_in_part, expected, updates
+from .sink_streams import COLUMNS, UPDATES, answer, crash, given, into, made
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

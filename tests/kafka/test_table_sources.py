@@ -10,12 +10,12 @@ import duckdb
 import pytest
 from confluent_kafka import Producer
 
+from lab.topics import PATIENCE, committed, fill, rows
 from millrace_api.errors import MillraceError
 from spark.cli import Project
 from spark.joined import TOWNS, held_back, joining
 
 from .sources import opened, slices
-from .topics import PATIENCE, committed, fill, rows
 
 pytestmark = pytest.mark.kafka
 
@@ -98,7 +98,7 @@ def test_a_stream_meets_no_row_after_its_delete(broker, topic, tmp_path):
     events = {
         "files": {"path": "in", "format": "csv"},
         "schema": "at TIMESTAMP, who STRING, n INT",
-        "watermark": {"column": "at", "delay": "1 minute"},
+        "watermark": {"column": "at", "delay": "1m"},
     }
     table = TABLE | {"kafka": {"bootstrapServers": broker.bootstrap, "topic": topic}}
     file = project.query(

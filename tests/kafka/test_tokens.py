@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from lab import topics
 from lab.authority import make_authority
 from lab.kafka import Broker, running_broker
 from lab.ports import free_port
@@ -32,7 +33,6 @@ from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
 
-from . import topics
 from .sources import everything, opened
 
 pytestmark = pytest.mark.kafka

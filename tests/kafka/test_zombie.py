@@ -91,7 +91,7 @@ def test_a_driver_that_wakes_up_commits_nothing_more(stage: Scene, moment: str) 
 
 
 @pytest.mark.parametrize("stage", [PYTHON, by_tasks(PYTHON)], indirect=True, ids=[BATCH, PARTITION])
-def test_a_copy_of_the_checkpoint(stage: Scene) -> None:
+def test_a_driver_on_a_copy_of_the_checkpoint_fences_the_older_one(stage: Scene) -> None:
     zombie = stop_at(stage, "EndTxn")
     original, copy = stage.checkpoint, stage.checkpoint.with_name("copy")
     shutil.copytree(original, copy)

@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse import test_delta_commits as delta
-from lakehouse import test_iceberg_commits as iceberg
+from lakehouse import delta_tables as delta
+from lakehouse import iceberg_commits as iceberg
 from millrace_api.errors import TransientError
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse.delta_files import add_actions

@@ -21,7 +21,7 @@ from millrace_jobs.sources.formats import parquet_format
 from millrace_jobs.sources.lakehouse.data_files import DeletionVector
 
 from .changed import FEED, Kept, changing, create
-from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
+from .delta_logs import OUTSIDE, PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_rows_that_were_deleted_before_a_file_is_removed_are_no_changes(log: Wri
     assert ids_of(kept) == {3}
 
 
-def test_a_table_that_starts_with_deleted_rows(log: WrittenLog, tmp_path: Path) -> None:
+def test_rows_that_were_deleted_from_the_start_are_not_read(log: WrittenLog, tmp_path: Path) -> None:
     log.commit(log.file("a.parquet", numbers(0, 100), deletionVector=inline([7])), at(5_000))
     kept = Kept(changing(str(log.folder), tmp_path / "state"))
     kept.take_all(replicas=3)
@@ -159,7 +159,7 @@ def test_change_files_count_and_not_the_files_beside_them(log: WrittenLog, tmp_p
     assert [kept.rows[key,]["city"] for key in (1, 2, 20)] == ["b", "1", "new"]
 
 
-def test_a_data_file_that_is_also_a_change_file(log: WrittenLog, kept: Kept) -> None:
+def test_a_data_file_that_is_also_a_change_file_counts_once(log: WrittenLog, kept: Kept) -> None:
     content = change_rows((1, "a", "insert"), (2, "b", "insert"))
     add = log.file("both.parquet", content)
     log.commit(add, {"cdc": {"path": "both.parquet", "partitionValues": {}, "size": 1, "dataChange": False}})
@@ -169,7 +169,7 @@ def test_a_data_file_that_is_also_a_change_file(log: WrittenLog, kept: Kept) -> 
     assert kept.rows == {}
 
 
-def test_changes_of_columns_that_have_other_names_in_files(tmp_path: Path) -> None:
+def test_changes_are_read_where_files_have_other_names_of_columns(tmp_path: Path) -> None:
     mode = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
     fields = [column("id", "long", "c-1", 1), column("city", "string", "c-2", 2)]
     log = WrittenLog(tmp_path / "table", fields, ["columnMapping"], **FEED, **mode)
@@ -189,7 +189,7 @@ def test_changes_of_columns_that_have_other_names_in_files(tmp_path: Path) -> No
     assert kept.rows == {(1,): {"NUMBER": 1, "town": "y"}}
 
 
-def test_a_removed_file_of_which_the_log_says_nothing(tmp_path: Path) -> None:
+def test_the_rows_of_a_removed_file_are_deleted_without_its_size_and_partition(tmp_path: Path) -> None:
     """Size and values of the partition are optional there."""
     log = WrittenLog(tmp_path / "table", PLAIN, **FEED)
     log._metadata["partitionColumns"] = ["city"]
@@ -222,7 +222,7 @@ def test_times_never_go_back_so_that_later_commits_count(log: WrittenLog, kept: 
     assert times == {0: 9.0, 1: 9.0, 2: 9.5, 3: 9.5}
 
 
-def test_a_version_of_which_only_a_checkpoint_is_left(tmp_path: Path) -> None:
+def test_a_version_is_read_from_its_checkpoint_alone(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     create(place, {1: "a"})
     DeltaTable(place).create_checkpoint()
@@ -246,7 +246,9 @@ def test_a_version_of_which_only_a_checkpoint_is_left(tmp_path: Path) -> None:
          "is of an unknown kind"),
     ],
 )  # fmt: skip
-def test_what_is_damaged_is_said(log: WrittenLog, kept: Kept, damage: Any, message: str) -> None:
+def test_a_damaged_change_is_an_error_that_names_the_damage(
+    log: WrittenLog, kept: Kept, damage: Any, message: str
+) -> None:
     log.commit(damage(log))
     with pytest.raises(MillraceError) as raised:
         kept.take()
@@ -268,7 +270,7 @@ def test_files_outside_of_the_table_are_refused(log: WrittenLog, kept: Kept, pat
         log.version -= 1
 
 
-def test_a_deletion_vector_that_is_gone(log: WrittenLog, kept: Kept) -> None:
+def test_a_deletion_vector_that_is_gone_is_an_error(log: WrittenLog, kept: Kept) -> None:
     log.commit(log.file("a.parquet", numbers(0), deletionVector=stored(log, [1])[0]))
     for file in log.folder.glob("*.bin"):
         file.unlink()
@@ -276,13 +278,13 @@ def test_a_deletion_vector_that_is_gone(log: WrittenLog, kept: Kept) -> None:
         kept.take()
 
 
-def test_a_column_that_is_named_like_the_kind_of_a_change(tmp_path: Path) -> None:
+def test_a_table_with_a_column_named_like_the_kind_of_a_change_is_refused(tmp_path: Path) -> None:
     log = WrittenLog(tmp_path / "table", [*PLAIN, column("_change_type", "string")], **FEED)
     with pytest.raises(MillraceError, match="has a column _change_type of its own"):
         changing(str(log.folder), tmp_path / "state")
 
 
-def test_rows_beyond_32_bits() -> None:
+def test_a_deletion_vector_marks_rows_beyond_32_bits() -> None:
     maps = b"".join(struct.pack("<i", number) + BitMap([number]).serialize() for number in range(3))
     content = bitmap([])[:4] + struct.pack("<q", 3) + maps
     vector = DeletionVector("", 0, len(content), z85(content + b"\0" * (-len(content) % 4)))

@@ -136,7 +136,7 @@ def test_several_changes_of_a_key_in_one_batch_come_in_order(tmp_path: Path) -> 
     assert [each["city"] for each in kept.batches[0] if not each[DELETED]] == ["first", "second", "third", "fourth"]
 
 
-def test_where_it_starts(tmp_path: Path) -> None:
+def test_changes_start_where_the_source_says(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     create(place, {1: "a"})
     append(place, {2: "b"})
@@ -156,7 +156,7 @@ def test_where_it_starts(tmp_path: Path) -> None:
         assert kept.rows[2,]["city"] == name
 
 
-def test_a_table_without_a_feed_and_one_that_got_it_late(tmp_path: Path) -> None:
+def test_a_table_is_refused_for_versions_without_a_change_feed(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     write_deltalake(place, rows({1: "a"}))
     with pytest.raises(MillraceError) as raised:
@@ -184,7 +184,7 @@ def test_a_table_without_a_feed_and_one_that_got_it_late(tmp_path: Path) -> None
         kept.take()
 
 
-def test_files_that_were_vacuumed_end_it(tmp_path: Path) -> None:
+def test_change_files_that_were_vacuumed_are_an_error(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     create(place, {1: "a", 2: "b"})
     merge(place, {1: "c"})
@@ -236,7 +236,7 @@ def test_the_backlog_is_counted_in_records(tmp_path: Path) -> None:
     assert source.lag(source.latest(start, everything=False)) == 0
 
 
-def test_columns_that_come_and_columns_that_change(tmp_path: Path) -> None:
+def test_added_columns_are_read_and_changed_columns_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     create(place, {1: "a"})
     OPERATIONS["add a column"](place, 70)
@@ -250,7 +250,7 @@ def test_columns_that_come_and_columns_that_change(tmp_path: Path) -> None:
         kept.take()
 
 
-def test_a_key_of_several_columns_one_of_which_is_a_partition(tmp_path: Path) -> None:
+def test_a_key_may_have_several_columns_one_of_which_is_a_partition(tmp_path: Path) -> None:
     place, keys = str(tmp_path / "table"), ("city", "id")
     content = [{"id": number % 3, "city": CITIES[number // 3], "n": number} for number in range(9)]
     write_deltalake(place, pa.Table.from_pylist(content), partition_by=["city"], configuration=FEED)
@@ -262,7 +262,7 @@ def test_a_key_of_several_columns_one_of_which_is_a_partition(tmp_path: Path) ->
     assert kept.rows == rows_of(place, keys=keys)
 
 
-def test_a_table_in_s3(tmp_path: Path, shared_s3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_a_table_in_s3_are_read(tmp_path: Path, shared_s3, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in shared_s3.environment.items():
         monkeypatch.setenv(name, value)
     place = f"s3a://{BUCKET}/changes/{tmp_path.name}/table"

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from lab.processes import Mark
 from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.base import ResultKeys
-from spark.test_kill import Process
+from spark.killed_queries import Process
 
 from .changed import CHANGING, FEED, Kept, append, changing, create, merge, rows_of
+from .killed_runs import CITIES, document, killed_and_killed
 from .tables import FRESH, asked, delta_sink, delta_table, write
-from .test_lakehouse_source_run import CITIES, document, killed_and_killed
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 

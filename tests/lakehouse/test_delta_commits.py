@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import threading
@@ -11,49 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSinkSpec
-from millrace_jobs.disk import absolute_path
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sinks.lakehouse import delta_sink
-from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, Folder
 from millrace_jobs.sinks.lakehouse.delta_files import add_actions, commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaTarget
 from millrace_jobs.sinks.lakehouse.sink import NO_BATCH, REMOVED
-from millrace_jobs.stores.objects import ObjectPath
 
+from .delta_tables import SCHEMA, files, folder_of, taken, target
 from .tables import FRESH, asked, delta_table
 
 pytestmark = pytest.mark.in_turn
-
-SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
-
-
-def folder_of(place: str) -> Folder:
-    return ObjectPath.of(place) if place.startswith("s3a:") else absolute_path(place)
-
-
-def target(place: str, checkpoint: str = "a-checkpoint", query: str = "counts", **fields) -> DeltaTarget:
-    spec = DeltaSinkSpec.model_validate({"path": place, **fields})
-    return DeltaTarget(folder_of(place), spec, SCHEMA, query, checkpoint)
-
-
-def taken(place: str, last: LastBatch = FRESH, **fields) -> DeltaTarget:
-    found = target(place, **fields)
-    found.take(last)
-    return found
-
-
-def files(place: str, rows: list[tuple[str, int]]) -> list[DataFile]:
-    """Write a file as a task would."""
-    batch = pa.RecordBatch.from_pylist([{"k": k, "n": n} for k, n in rows], SCHEMA)
-    (report,) = FileWriter(folder_of(place), "batch-", SCHEMA)(iter([batch]))
-    (each,) = report.to_pylist()
-    return [DataFile(each["name"], each["size"], {}, pq.read_metadata(io.BytesIO(each["footer"])))]
 
 
 def append(to: DeltaTarget, place: str, number: int) -> None:
@@ -108,7 +79,7 @@ def test_the_library_refuses_what_the_look_before_it_misses(place: str, monkeypa
     assert numbers(place) == [0, 1]
 
 
-def test_a_newer_driver_that_has_only_begun_is_enough(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_driver_fences_an_older_one_before_it_commits(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old = taken(place)
     begun: list[DeltaTarget] = []
     looked = DeltaTarget._require_newest
@@ -192,7 +163,7 @@ def test_other_writers_and_compaction_do_not_get_in_the_way(place: str) -> None:
 
 
 @pytest.mark.parametrize("between", ["ours", "theirs", "an append", "an upsert"])
-def test_what_comes_between_a_compaction_and_its_commit(place: str, monkeypatch, between: str) -> None:
+def test_a_compaction_changes_no_row_whatever_comes_before_its_commit(place: str, monkeypatch, between: str) -> None:
     """The library's own compaction would have the rows of the first two cases twice: it commits whatever came before."""
     to = taken(place, key=["k"])
     for number in range(4):
@@ -243,7 +214,7 @@ def test_an_upsert_that_a_compaction_comes_before_is_repeated(place: str, monkey
     assert numbers(place) == [0, 3, 7]
 
 
-def test_compaction_of_partitions_of_any_name_and_of_columns_that_were_added(tmp_path) -> None:
+def test_compaction_keeps_partitions_of_any_name_and_added_columns(tmp_path) -> None:
     place, columns = str(tmp_path / "table"), pa.schema([("part", pa.string()), ("n", pa.int64())])
     odd = ["a b", "50%", "x=y/z", "ü", "a'b", None, "%20"]
     for number in range(3):  # the library's files, in folders of partitions

@@ -21,9 +21,9 @@ from millrace_jobs.sinks.lakehouse import delta_sink
 from millrace_jobs.sinks.lakehouse.delta_files import commit_rewrites
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink, DeltaTarget
 
+from .delta_logs import PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 from .streamed import ids, opened, rows
 from .tables import FRESH, delta_table
-from .test_delta_features import PLAIN, WrittenLog, bitmap, column, inline, numbers, z85
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string())])
 
@@ -62,7 +62,7 @@ def test_files_with_deletion_vectors_stay_as_they_are(tmp_path: Path) -> None:
     assert merged.startswith("compacted-")
 
 
-def test_a_deletion_vector_that_comes_between_a_plan_and_its_commit(
+def test_a_deletion_vector_that_comes_before_the_commit_stops_a_compaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = WrittenLog(tmp_path / "table", PLAIN, ["deletionVectors"])
@@ -104,7 +104,7 @@ def test_files_outside_of_the_folder_are_not_compacted(tmp_path: Path, path: str
     assert files_of(log) == ["a.parquet", "b.parquet"]
 
 
-def test_times_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
+def test_compaction_keeps_times_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
     """Spark's Parquet has times in 96 bits by default, with nanoseconds of the day."""
     log = WrittenLog(tmp_path / "table", [column("id", "long"), column("at", "timestamp")])
     at = [

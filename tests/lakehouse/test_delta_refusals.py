@@ -59,7 +59,9 @@ def table(place: str, **columns: pa.DataType) -> None:
         ("k DOUBLE, n INT", {"key": ["k"]}, "spec.sink.delta.key: k is DOUBLE, whose values cannot identify a row"),
     ],
 )  # fmt: skip
-def test_results_that_no_table_takes(tmp_path: Path, ddl: str, fields: dict[str, Any], message: str) -> None:
+def test_results_that_no_table_takes_are_refused(
+    tmp_path: Path, ddl: str, fields: dict[str, Any], message: str
+) -> None:
     assert message in refused(str(tmp_path / "table"), ddl, **fields)
     assert not (tmp_path / "table").exists()
 
@@ -78,7 +80,7 @@ def test_results_that_no_table_takes(tmp_path: Path, ddl: str, fields: dict[str,
          "by day; leave partitionBy out"),
     ],
 )  # fmt: skip
-def test_a_table_that_does_not_suit_the_results(tmp_path: Path, columns, fields, message: str) -> None:
+def test_a_table_that_does_not_suit_the_results_is_refused(tmp_path: Path, columns, fields, message: str) -> None:
     place = str(tmp_path / "table")
     table(place, **columns)
     assert message in refused(place, **fields)
@@ -102,7 +104,7 @@ def test_columns_are_added_only_where_the_user_says_so(spark: SparkSession, plac
     assert asked(place, "SELECT k, n, extra.x FROM results ORDER BY k") == [("a", 1, None), ("b", 2, 1.5)]
 
 
-def test_tables_with_rules_that_files_of_tasks_would_not_obey(tmp_path: Path) -> None:
+def test_tables_with_rules_that_files_of_tasks_would_not_obey_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "checked")
     table(place, k=pa.string(), day=pa.date32(), n=pa.int64())
     DeltaTable(place).alter.add_constraint({"positive": "n > 0"})
@@ -128,7 +130,9 @@ def test_a_table_that_only_takes_new_rows_has_no_key(tmp_path: Path) -> None:
         ("lake", {"AWS_SECRET_ACCESS_KEY": "hunter2"}, "because the login is refused (SignatureDoesNotMatch"),
     ],
 )
-def test_a_store_that_cannot_be_used(s3, monkeypatch, bucket: str, environment: dict[str, str], message: str) -> None:
+def test_a_store_that_cannot_be_used_is_one_sentence(
+    s3, monkeypatch, bucket: str, environment: dict[str, str], message: str
+) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     from millrace_jobs.stores import clients
@@ -141,7 +145,7 @@ def test_a_store_that_cannot_be_used(s3, monkeypatch, bucket: str, environment: 
     assert "\n" not in said
 
 
-def test_a_login_that_may_not_write(s3, in_s3: str) -> None:
+def test_a_login_that_may_not_write_is_refused(s3, in_s3: str) -> None:
     with s3.disturbed(lambda request: Disturbance(status=403) if request.method == "PUT" else None):
         assert "because the login may not do that (AccessDenied" in refused(in_s3)
 

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 @pytest.mark.parametrize("key", [[], ["number"]], ids=["appended", "upserted"])
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(rows=ROWS)
-def test_values_come_as_they_are(spark: SparkSession, tmp_path_factory, key: list[str], rows) -> None:
+def test_values_of_every_type_come_to_delta_unchanged(
+    spark: SparkSession, tmp_path_factory, key: list[str], rows
+) -> None:
     place = str(tmp_path_factory.mktemp("values") / "table")
     columns = {name: array(kind, [row[at] for row in rows]) for at, (name, (kind, _)) in enumerate(TYPES.items())}
     numbered = pa.table({"number": pa.array(range(len(rows)), pa.int32()), **columns})
@@ -167,7 +169,7 @@ def test_files_without_the_keys_of_a_batch_are_not_read(spark: SparkSession, tmp
     assert (metrics["num_target_files_scanned"], metrics["num_target_files_removed"]) == (1, 1)
 
 
-def test_names_of_columns_in_any_case_and_keys_of_several_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_any_name_and_keys_of_several_columns_are_written(spark: SparkSession, tmp_path: Path) -> None:
     place, columns = str(tmp_path / "table"), "Day DATE, `a-Key` INT, `Größe` BIGINT, select STRING"
     first = counts(spark, *[(None, 1, 1, "x")], columns=columns).selectExpr(
         "DATE '2024-01-01' AS Day", "`a-Key`", "`Größe`", "select"

@@ -18,10 +18,10 @@ from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_jobs.lakehouse.delta_store import delta_place
 from millrace_jobs.places import remove_all
 from millrace_jobs.sources.lakehouse.delta_commits import DeltaCommits
-from millrace_jobs.stores.clients import s3_endpoint
 
+from .delta_logs import PLAIN, WrittenLog, numbers
+from .delta_tables import add, options
 from .streamed import COLUMNS, ids, next_rows, opened, rows
-from .test_delta_features import PLAIN, WrittenLog, numbers
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -33,18 +33,6 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     return f"s3a://{BUCKET}/streams/{tmp_path.name}/table"
-
-
-def options(place: str) -> dict[str, str]:
-    return {"allow_http": "true", "aws_endpoint_url": s3_endpoint() or ""} if place.startswith("s3") else {}
-
-
-def add(place: str, first: int, count: int = 10, **how: Any) -> None:
-    """Append rows with these numbers, in two partitions with odd names."""
-    numbers = range(first, first + count)
-    content = {"id": pa.array(numbers, pa.int64()), "city": [["a b%", "é/z"][number % 2] for number in numbers]}
-    how = {"mode": "append", "partition_by": ["city"], "storage_options": options(place)} | how
-    write_deltalake(place, pa.table(content | how.pop("more", {})), **how)
 
 
 def delta(place: str, version: int | None = None) -> DeltaTable:
@@ -64,7 +52,7 @@ def refused(kind: type[MillraceError], call: Any, *arguments: Any, **more: Any) 
     return str(raised.value)
 
 
-def test_each_row_once_across_batches_restarts_and_compaction(table: str, tmp_path: Path) -> None:
+def test_each_row_comes_once_across_batches_restarts_and_compaction(table: str, tmp_path: Path) -> None:
     chance = random.Random(7)
     add(table, 0)
     add(table, 10)
@@ -94,7 +82,7 @@ def test_a_folder_is_where_the_query_was_opened(tmp_path: Path, monkeypatch: pyt
     assert ids(next_rows(source, dict(source.initial()))) == list(range(10))
 
 
-def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
+def test_where_a_source_starts_is_decided_once(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
     add(place, 10)
@@ -203,7 +191,7 @@ def test_commits_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> None
     assert ids(next_rows(skipping, at)) == list(range(40, 50))
 
 
-def test_files_that_were_vacuumed_and_versions_that_were_cleaned(tmp_path: Path) -> None:
+def test_unread_files_that_were_vacuumed_and_versions_that_were_cleaned_are_an_error(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     for first in (0, 10, 20):
         add(place, first)
@@ -232,7 +220,7 @@ def test_versions_that_were_read_are_not_needed_any_more(tmp_path: Path) -> None
     assert ids(next_rows(opened("delta", {"path": place}, tmp_path / "state"), at)) == list(range(20, 30))
 
 
-def test_columns_that_come_and_columns_that_go(tmp_path: Path) -> None:
+def test_added_columns_are_read_and_dropped_columns_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
     source = opened("delta", {"path": place}, tmp_path / "state")
@@ -255,7 +243,7 @@ def test_columns_that_come_and_columns_that_go(tmp_path: Path) -> None:
     assert missing.endswith("has no column day; it has id, city, fare; correct the schema")
 
 
-def test_partitions_of_every_type(tmp_path: Path) -> None:
+def test_partitions_of_every_type_are_read(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     values = {
         "flag": pa.array([True, False, None]),
@@ -293,7 +281,7 @@ def test_a_large_file_is_cut_into_slices_of_its_rows(tmp_path: Path) -> None:
     assert ids(rows(source, source.initial(), end, 7)) == list(range(100_000))
 
 
-def test_a_place_without_a_table_and_another_table_at_the_place(tmp_path: Path) -> None:
+def test_a_missing_table_and_another_table_at_the_place_are_refused(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     missing = refused(MissingInputError, opened, "delta", {"path": place}, tmp_path / "state")
     assert missing.startswith("spec.sources.trips.delta.path: source trips: there is no Delta table at ")
@@ -309,7 +297,7 @@ def test_a_place_without_a_table_and_another_table_at_the_place(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("commits", [1, 3])
-def test_a_table_that_is_dropped_and_written_again_while_it_is_read(table: str, tmp_path: Path, commits: int) -> None:
+def test_a_table_that_is_dropped_and_written_again_is_refused(table: str, tmp_path: Path, commits: int) -> None:
     for first in range(2):
         add(table, first * 10)
     source = opened("delta", {"path": table}, tmp_path / "state")
@@ -324,7 +312,7 @@ def test_a_table_that_is_dropped_and_written_again_while_it_is_read(table: str, 
     assert "is another table than the one that was read so far; restore that one, or start with another" in message
 
 
-def test_a_table_that_is_written_again_with_as_many_versions(table: str, tmp_path: Path) -> None:
+def test_a_table_that_is_written_again_with_as_many_versions_is_refused(table: str, tmp_path: Path) -> None:
     add(table, 0)
     source = opened("delta", {"path": table}, tmp_path / "state")
     at = dict(source.initial())
@@ -334,7 +322,7 @@ def test_a_table_that_is_written_again_with_as_many_versions(table: str, tmp_pat
     assert "is another table than the one" in refused(MillraceError, next_rows, source, at)
 
 
-def test_a_log_that_has_forgotten_the_newest_version_that_was_read(tmp_path: Path) -> None:
+def test_reading_goes_on_after_the_log_forgot_the_version_that_was_read(tmp_path: Path) -> None:
     place = str(tmp_path / "table")
     add(place, 0)
     source = opened("delta", {"path": place}, tmp_path / "state")

@@ -36,7 +36,7 @@ def ran(folder: Path, name: str) -> list[tuple[Any, ...]]:
         return connection.sql(EXAMPLES["05"].sql).fetchall()
 
 
-def test_frequent_routes_from_delta(tmp_path: Path) -> None:
+def test_the_example_of_frequent_routes_reads_a_delta_table(tmp_path: Path) -> None:
     subprocess.run([sys.executable, FOLDER / "rides_table.py", "out/data/rides-delta"], cwd=tmp_path, check=True)
     expected = ran(tmp_path, "39-delta-routes.yaml")
     with duckdb.connect() as connection:
@@ -44,7 +44,7 @@ def test_frequent_routes_from_delta(tmp_path: Path) -> None:
     assert_same([(until.replace(tzinfo=None), *rest) for until, *rest in found], expected, 5)
 
 
-def test_frequent_routes_in_delta(tmp_path: Path) -> None:
+def test_the_example_of_frequent_routes_fills_a_delta_table(tmp_path: Path) -> None:
     expected = ran(tmp_path, "32-delta-frequent-routes.yaml")
     place = str(tmp_path / "out/frequent-routes-delta")
     found = asked(place, f"{SHOWN} WHERE day = until::DATE")
@@ -52,7 +52,7 @@ def test_frequent_routes_in_delta(tmp_path: Path) -> None:
     assert delta_table(place).metadata().partition_columns == ["day"]
 
 
-def test_frequent_routes_in_iceberg(tmp_path: Path) -> None:
+def test_the_example_of_frequent_routes_fills_an_iceberg_table(tmp_path: Path) -> None:
     expected = ran(tmp_path, "34-iceberg-frequent-routes.yaml")
     fields = {"catalog": {"file": str(tmp_path / "out/catalog.db")}, "table": "rides.frequent_routes"}
     found = iceberg_asked(fields, SHOWN)

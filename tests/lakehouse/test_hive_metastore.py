@@ -21,9 +21,9 @@ from millrace_jobs.sinks.base import LastBatch
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergTarget
 
 from .answers import answering
+from .iceberg_commits import append, numbers, taken
 from .iceberg_tables import iceberg_spec
 from .streamed import opened
-from .test_iceberg_commits import append, numbers, taken
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.timeout(300)]
 
@@ -126,7 +126,7 @@ def test_a_source_finds_no_table(hive: Fields, tmp_path: Path) -> None:
 
 
 @only_hive
-def test_a_place_that_only_the_query_can_use(
+def test_a_place_that_the_metastore_cannot_use_is_refused(
     hive: Fields, shared_s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metastore of these tests has no client for S3."""
@@ -149,7 +149,7 @@ def away(uri: str) -> str:
     return said
 
 
-def test_a_metastore_that_is_away_or_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metastore_that_is_away_or_something_else_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Could not connect to any of" in away(f"thrift://127.0.0.1:{free_port()}")
     with answering((200, "")) as (url, _):
         assert "asks for no login" in away(url.replace("http", "thrift"))

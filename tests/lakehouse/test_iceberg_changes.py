@@ -16,9 +16,9 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import DELETED, Source
 
 from .changed import CHANGING, Kept
+from .iceberg_snapshots import compacted, created, delete, in_file, numbered
 from .iceberg_tables import iceberg_table
 from .streamed import opened
-from .test_iceberg_source import compacted, created, delete, in_file, numbered
 
 CITIES = ("a b%", "é/z", None)
 
@@ -80,7 +80,7 @@ def test_any_operations_leave_the_rows_of_the_table(tmp_path: Path, seed: int) -
     assert kept.source.lag(kept.at) == 0
 
 
-def test_where_it_starts_and_what_time_changes_have(tmp_path: Path) -> None:
+def test_changes_start_where_the_source_says_and_have_the_time_of_their_snapshot(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
     empty = Kept(changing(fields, tmp_path / "empty"))
@@ -103,7 +103,7 @@ def test_where_it_starts_and_what_time_changes_have(tmp_path: Path) -> None:
     assert [each["city"] for each in found if each[DELETED]] == [None, None], "a deleted row has its key alone"
 
 
-def test_a_table_in_s3_with_its_catalog_in_postgres(
+def test_changes_of_a_table_in_s3_are_read_by_a_catalog_in_postgres(
     tmp_path: Path, shared_s3, postgres_catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in shared_s3.environment.items():

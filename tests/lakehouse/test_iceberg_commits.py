@@ -8,48 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.table.snapshots import Operation
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
-from millrace_jobs.sinks.lakehouse.data_files import DataFile, FileWriter, reported_files
 from millrace_jobs.sinks.lakehouse.iceberg_sink import Changes, IcebergTarget
 from millrace_jobs.sinks.lakehouse.sink import NO_BATCH
 
-from .iceberg_tables import data_files, iceberg_asked, iceberg_spec, iceberg_table
-from .tables import FRESH
+from .iceberg_commits import Fields, append, files, numbers, taken
+from .iceberg_tables import data_files, iceberg_asked, iceberg_table
 
 pytestmark = pytest.mark.in_turn
-
-SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
-
-Fields = dict[str, Any]
-
-
-def target(fields: Fields, checkpoint: str = "a-checkpoint", query: str = "counts", **more) -> IcebergTarget:
-    return IcebergTarget(iceberg_spec(fields, **more), SCHEMA, query, checkpoint)
-
-
-def taken(fields: Fields, last: LastBatch = FRESH, **more) -> IcebergTarget:
-    found = target(fields, **more)
-    found.take(last)
-    return found
-
-
-def files(to: IcebergTarget, rows: list[tuple[str, int]]) -> list[DataFile]:
-    """Write a file as a task would."""
-    batch = pa.RecordBatch.from_pylist([{"k": k, "n": n} for k, n in rows], SCHEMA)
-    return reported_files(pa.Table.from_batches(FileWriter(to.folder, "batch-", to.columns)(iter([batch]))))
-
-
-def append(to: IcebergTarget, number: int) -> None:
-    to.write(Changes(files(to, [("a", number)])), ResultBatch(number, 1, 0))
-
-
-def numbers(fields: Fields) -> list[int]:
-    return [n for (n,) in iceberg_asked(fields, "SELECT n FROM results ORDER BY n")]
 
 
 def test_a_batch_is_added_once_also_by_the_next_run(iceberg: Fields) -> None:

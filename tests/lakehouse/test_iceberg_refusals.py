@@ -80,7 +80,7 @@ def create(fields: Fields, *columns: NestedField) -> None:
          "has no place for it; write location"),
     ],
 )  # fmt: skip
-def test_results_that_no_table_takes(local: Fields, ddl: str, more: dict[str, Any], message: str) -> None:
+def test_results_that_no_table_takes_are_refused(local: Fields, ddl: str, more: dict[str, Any], message: str) -> None:
     assert message in refused(local | more, ddl)
     assert not Path(local["location"]).exists()
 
@@ -99,13 +99,13 @@ def test_results_that_no_table_takes(local: Fields, ddl: str, more: dict[str, An
          "files in file:///"),
     ],
 )  # fmt: skip
-def test_a_table_that_does_not_suit_the_results(local: Fields, columns, more, message: str) -> None:
+def test_a_table_that_does_not_suit_the_results_is_refused(local: Fields, columns, more, message: str) -> None:
     create(local, *(NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(columns, 1)))
     assert message in refused(local | more)
     assert iceberg_table(local).current_snapshot() is None
 
 
-def test_columns_that_may_not_be_null_and_partitions_that_tasks_cannot_compute(local: Fields) -> None:
+def test_required_columns_and_partitions_that_tasks_cannot_compute_are_refused(local: Fields) -> None:
     create(local, NestedField(1, "k", StringType(), required=True), NestedField(2, "n", LongType(), required=False))
     assert "column k of the table is NOT NULL, and may be NULL in the result" in refused(local, "k STRING, n BIGINT")
     iceberg_sink(local, Columns("k STRING, n BIGINT"), key=["k"]).prepare(FRESH)  # type: ignore[arg-type]
@@ -130,7 +130,9 @@ def test_columns_are_added_only_where_the_user_says_so(spark: SparkSession, iceb
     assert iceberg_asked(iceberg, "SELECT k, n, extra.x FROM results ORDER BY k") == [("a", 1, None), ("b", 2, 1.5)]
 
 
-def test_a_login_that_postgres_refuses(postgres_catalog: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_that_postgres_refuses_is_an_error_without_the_password(
+    postgres_catalog: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("WRONG", "hunter2")
     fields = {"table": "a.b", "location": "s3a://lake/a", "catalog": {"postgres": postgres_catalog}}
     wrong = {"catalog": {"postgres": postgres_catalog | {"password": {"env": "WRONG"}}}}
@@ -154,7 +156,9 @@ def test_a_catalog_that_is_away_may_come_back() -> None:
     ("status", "message"),
     [(401, "because the catalog refuses the login"), (403, "because the catalog does not allow it")],
 )
-def test_a_token_that_is_refused(monkeypatch: pytest.MonkeyPatch, status: int, message: str) -> None:
+def test_a_refused_token_is_an_error_without_the_token(
+    monkeypatch: pytest.MonkeyPatch, status: int, message: str
+) -> None:
     monkeypatch.setenv("TOKEN", "hunter2")
     with answering((status, '{"error": {"message": "no", "type": "x", "code": 401}}')) as (url, asked):
         said = refused({"table": "a.b", "catalog": {"rest": {"uri": url, "token": {"env": "TOKEN"}}}})
@@ -176,7 +180,7 @@ def test_a_client_gets_a_token_and_the_next_one_before_it_expires(monkeypatch: p
     assert asked[0][1] == b"grant_type=client_credentials&client_id=me&client_secret=hunter2&scope=catalog"
 
 
-def test_a_client_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_client_is_an_error_without_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "hunter2")
     with answering((401, "")) as (url, _):
         rest = {"uri": url, "clientId": "me", "clientSecret": {"env": "SECRET"}}

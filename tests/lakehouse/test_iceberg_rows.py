@@ -47,7 +47,9 @@ def counts(spark: SparkSession, *rows: tuple[Any, ...], columns: str = "k STRING
 @pytest.mark.parametrize("key", [[], ["number"]], ids=["appended", "upserted"])
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(rows=ROWS)
-def test_values_come_as_they_are(spark: SparkSession, tmp_path_factory, key: list[str], rows) -> None:
+def test_values_of_every_type_come_to_iceberg_unchanged(
+    spark: SparkSession, tmp_path_factory, key: list[str], rows
+) -> None:
     fields = in_folder(tmp_path_factory.mktemp("values"))
     columns = {name: array(kind, [row[at] for row in rows]) for at, (name, (kind, _)) in enumerate(TYPES.items())}
     numbered = pa.table({"number": pa.array(range(len(rows)), pa.int32()), **columns})

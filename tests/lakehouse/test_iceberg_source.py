@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import random
 import uuid
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
-from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import _FastAppendFiles
-from pyiceberg.typedef import Record
+from pyiceberg.manifest import DataFileContent
 
 from lab.s3_server import BUCKET, S3Server
 from millrace_api.errors import MillraceError, MissingInputError
 from millrace_api.model.sources import SourceSpec
-from millrace_jobs.lakehouse.iceberg_catalog import open_catalog, require_namespace
-from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergTarget
 from millrace_jobs.sources.connector import open_table
 
-from .iceberg_tables import iceberg_spec, iceberg_table
+from .iceberg_snapshots import compacted, created, delete, in_file, numbered
+from .iceberg_tables import iceberg_table
 from .streamed import ids, next_rows, opened, rows
-from .tables import FRESH
 
 
 @pytest.fixture(params=["file", "rest", "hive", "postgres in S3"])
@@ -46,47 +39,13 @@ def fields(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     return {"catalog": {"postgres": request.getfixturevalue("postgres_catalog")}, "table": name, "location": place}
 
 
-def in_file(folder: Path) -> dict[str, Any]:
-    place = str(folder / "a table, 50% done")
-    return {"catalog": {"file": str(folder / "catalog.db")}, "table": "sales.trips", "location": place}
-
-
-def numbered(first: int, count: int = 10) -> pa.Table:
-    found = range(first, first + count)
-    cities = [["a b%", "é/z", None][number % 3] for number in found]
-    return pa.table({"id": pa.array(found, pa.int64()), "city": cities, "day": [date(2024, 1, 1)] * count})
-
-
-def created(fields: dict[str, Any], **properties: str) -> Table:
-    """Create the table, partitioned by a column."""
-    spec = iceberg_spec(fields)
-    catalog = open_catalog(spec)
-    require_namespace(catalog, spec.namespace)
-    place = spec.location.replace("s3a:", "s3:") if spec.location is not None else None
-    table = catalog.create_table(spec.table, numbered(0).schema, location=place, properties=properties)
-    with table.update_spec() as update:
-        update.add_identity("city")
-    return table
-
-
-def compacted(fields: dict[str, Any]) -> None:
-    """Rewrite the files of a table without a change of its rows, as the sink does between two batches."""
-    target = IcebergTarget(iceberg_spec(fields), numbered(0).schema, "writer", "a-checkpoint")
-    target.take(FRESH)
-    target.compact()
-    snapshot = iceberg_table(fields).current_snapshot()
-    assert snapshot is not None
-    assert snapshot.summary is not None
-    assert snapshot.summary.operation is Operation.REPLACE
-
-
 def refused(kind: type[MillraceError], call: Any, *arguments: Any) -> str:
     with pytest.raises(kind) as raised:
         call(*arguments)
     return str(raised.value)
 
 
-def test_each_row_once_across_batches_restarts_and_compaction(fields: dict[str, Any], tmp_path: Path) -> None:
+def test_each_row_comes_once_across_batches_restarts_and_compaction(fields: dict[str, Any], tmp_path: Path) -> None:
     chance = random.Random(3)
     table = created(fields, **{"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"})
     table.append(numbered(0))
@@ -132,7 +91,7 @@ def test_paths_are_where_the_query_was_opened(tmp_path: Path, monkeypatch: pytes
     assert ids(next_rows(source, dict(source.initial()))) == list(range(10))
 
 
-def test_where_it_starts_is_decided_once(tmp_path: Path) -> None:
+def test_where_a_source_starts_is_decided_once(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
     empty = opened("iceberg", fields, tmp_path / "empty")
@@ -178,7 +137,7 @@ def test_snapshots_that_change_rows_are_refused_or_skipped(tmp_path: Path) -> No
     assert ids(next_rows(skipping, at)) == list(range(20, 30))
 
 
-def test_expired_snapshots(tmp_path: Path) -> None:
+def test_unread_snapshots_that_expired_are_an_error(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
     table.append(numbered(0))
@@ -233,48 +192,6 @@ def test_columns_are_known_by_their_numbers(tmp_path: Path) -> None:
     assert {each["town"] for each in found} == {"a b%", "é/z", None}
 
 
-class _Deletes(_FastAppendFiles):
-    """Adds a file with positions of deleted rows, which the library does not write itself."""
-
-    def new_manifest_writer(self, spec: Any) -> Any:
-        return _DeletesWriter(
-            spec,
-            self._transaction.table_metadata.schema(),
-            self.new_manifest_output(),
-            self._snapshot_id,
-            self._compression,
-        )
-
-
-class _DeletesWriter(ManifestWriterV2):
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return super()._meta | {"content": "deletes"}
-
-
-def delete(
-    table: Table, path: str, places: list[int], partition: Record, content: DataFileContent, place: Path
-) -> None:
-    """Commit a file with deleted rows."""
-    pq.write_table(pa.table({"file_path": [path] * len(places), "pos": pa.array(places, pa.int64())}), place)
-    file = DataFile.from_args(
-        content=content,
-        file_path=f"file://{place}",
-        file_format=FileFormat.PARQUET,
-        partition=partition,
-        record_count=len(places),
-        file_size_in_bytes=place.stat().st_size,
-        equality_ids=[1] if content is DataFileContent.EQUALITY_DELETES else None,
-    )
-    file.spec_id = table.spec().spec_id
-    transaction = table.transaction()
-    _Deletes(Operation.OVERWRITE, transaction, table.io).append_data_file(file).commit()
-    transaction.commit_transaction()
-
-
 def test_rows_that_delete_files_name_are_not_read(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     table = created(fields)
@@ -304,7 +221,7 @@ def test_rows_that_delete_files_name_are_not_read(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_not_there_and_what_is_elsewhere(tmp_path: Path) -> None:
+def test_missing_catalogs_and_tables_and_a_table_elsewhere_are_refused(tmp_path: Path) -> None:
     fields = in_file(tmp_path)
     missing = refused(MissingInputError, opened, "iceberg", fields, tmp_path / "state")
     assert missing.startswith("spec.sources.trips.iceberg.catalog.file: source trips: there is no catalog at ")

@@ -25,10 +25,10 @@ from pyiceberg.table import Table
 from millrace_jobs.lakehouse.errors import MetastoreError
 
 from .commit_until_killed import EACH, rows_of
+from .delta_tables import taken
 from .iceberg_tables import iceberg_content, iceberg_table
 from .listed import files_of_delta
 from .tables import delta_table
-from .test_delta_commits import taken
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.timeout(300)]
 
@@ -123,7 +123,9 @@ def found(rows: Any) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("key", [[], ["k"]], ids=["appended", "by key"])
 @pytest.mark.parametrize("compacts", ["ours", "theirs"])
-def test_delta(tmp_path: Path, key: list[str], compacts: str) -> None:
+def test_a_delta_table_has_each_row_once_after_kills_beside_compaction(
+    tmp_path: Path, key: list[str], compacts: str
+) -> None:
     """The library's own compaction runs beside a writer that does not compact: it doubles rows beside any other one."""
     place = str(tmp_path / "table")
 
@@ -144,7 +146,9 @@ def test_delta(tmp_path: Path, key: list[str], compacts: str) -> None:
 
 @pytest.mark.parametrize("key", [[], ["k"]], ids=["appended", "by key"])
 @pytest.mark.parametrize("iceberg", ["file", "hive"], indirect=True)
-def test_iceberg(tmp_path: Path, iceberg: dict[str, Any], key: list[str]) -> None:
+def test_an_iceberg_table_has_each_row_once_after_kills_beside_compaction(
+    tmp_path: Path, iceberg: dict[str, Any], key: list[str]
+) -> None:
     with beside(lambda: rewrite_iceberg(iceberg)) as done:
         written(tmp_path, "iceberg", iceberg | {"key": key}, COMPACT_EVERY)
     assert any(done), "the other engine has rewritten the table"

@@ -15,9 +15,9 @@ from lab.processes import Mark
 from lab.waiting import wait_until
 from spark.answers import assert_same, duckdb_rows, rows_of, with_zones
 from spark.cli import Project
+from spark.killed_queries import QUESTION as ALL_GROUPS
+from spark.killed_queries import Process, choose_plan, document, recording
 from spark.questions import Hop, Question
-from spark.test_kill import QUESTION as ALL_GROUPS
-from spark.test_kill import Process, choose_plan, document, recording
 
 from .iceberg_tables import iceberg_content, iceberg_table
 from .tables import content, delta_table
@@ -50,7 +50,7 @@ def in_table(place: str) -> list[tuple[Any, ...]]:
     return rows_of(content(place))
 
 
-def test_two_outputs_of_one_computation(tmp_path: Path) -> None:
+def test_two_outputs_of_one_computation_fill_two_tables(tmp_path: Path) -> None:
     events = recording(seed=1).slice(0, 10_000)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
     live, final = {"path": "live", "key": KEY}, {"path": "final", "sortBy": ["key"]}
@@ -96,7 +96,9 @@ def killed_and_killed(tmp_path: Path, emit: str, kind: str, sink: dict[str, Any]
     [("OnUpdate", KEY, "folder"), ("OnWindowClose", [], "s3")],
     ids=["upserted and deleted", "appended in S3"],
 )
-def test_a_query_that_is_killed_again_and_again(tmp_path: Path, request, emit: str, key: list[str], placed: str):
+def test_a_query_into_delta_that_is_killed_again_and_again_writes_each_result_once(
+    tmp_path: Path, request, emit: str, key: list[str], placed: str
+):
     place = str(tmp_path / "table") if placed == "folder" else request.getfixturevalue("in_s3")
     sink = {"path": place, "key": key, "maintenance": {"compactEvery": 2}}
     expected, said = killed_and_killed(tmp_path, emit, "delta", sink, len(emit))
@@ -111,7 +113,7 @@ def test_a_query_that_is_killed_again_and_again(tmp_path: Path, request, emit: s
     [("OnUpdate", KEY, "rest"), ("OnWindowClose", [], "postgres")],
     ids=["upserted and deleted by a REST catalog", "appended in S3 by a catalog in PostgreSQL"],
 )
-def test_a_query_into_iceberg_that_is_killed_again_and_again(
+def test_a_query_into_iceberg_that_is_killed_again_and_again_writes_each_result_once(
     tmp_path: Path, request, emit: str, key: list[str], kind: str
 ):
     if kind == "rest":

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import uuid
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from lab.processes import Mark
-from lab.waiting import wait_until
 from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
-from spark.test_kill import Process, choose_plan
+from spark.killed_queries import Process
 
 from .iceberg_tables import iceberg_spec
+from .killed_runs import CITIES, document, killed_and_killed
 from .tables import delta_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
-
-CITIES = ("Oslo", "Rome", "a b%", "é/z")
 
 
 def numbered(first: int, count: int = 100, **more: Any) -> pa.Table:
@@ -35,44 +30,9 @@ def numbered(first: int, count: int = 100, **more: Any) -> pa.Table:
     return pa.table({"id": pa.array(found, pa.int64()), "city": cities} | more)
 
 
-def document(folder: Path, source: dict[str, Any], sql: str) -> dict[str, Any]:
-    """Return a query from a table into files."""
-    spec = {
-        "sources": {"trips": source | {"schema": "id BIGINT, city STRING"}},
-        "query": {"sql": sql},
-        "sink": {"files": {"path": str(folder / "out")}},
-        "emit": "OnUpdate",
-        "batchInterval": "200ms",
-        "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
-    }
-    return {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "trips"}, "spec": spec}
-
-
-def killed_and_killed(folder: Path, query: dict[str, Any], write: Callable[[int], None], seed: int) -> pa.Table:
-    """Run a query that is killed twice while its table grows, and then ends; return all that it has written."""
-    chance = random.Random(seed)
-    file, plan_file, mark = folder / "query.yaml", folder / "plan.yaml", Mark()
-    file.write_text(yaml.safe_dump(query), encoding="utf-8")
-    command = [str(Path(sys.executable).parent / "millrace"), "run", str(file), "--plan", str(plan_file)]
-    for number in range(2):
-        choose_plan(plan_file, chance, number)
-        write(3 * number)  # the run before may have read all there was
-        run = Process(*command, log=folder / f"{number}.log", mark=mark)
-        run.wait_for_batch()
-        for turn in (1, 2):
-            write(3 * number + turn)
-            run.sleep(chance.uniform(0, 0.8))
-        run.kill()
-    write(6)
-    last = Process(*command, "--once", log=folder / "last.log", mark=mark)
-    assert last.wait() == 0, last.output
-    wait_until(lambda: not mark.processes(), "all processes of the killed runs have ended")
-    return pa.concat_tables(pq.read_table(each) for each in sorted((folder / "out").glob("*.parquet")))
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("placed", ["folder", "s3"])
-def test_rows_of_a_delta_table_that_grows_and_is_compacted(tmp_path: Path, request, placed: str) -> None:
+def test_rows_of_a_delta_table_that_grows_and_is_compacted_are_read_once(tmp_path: Path, request, placed: str) -> None:
     place = str(tmp_path / "a table") if placed == "folder" else request.getfixturevalue("in_s3")
     options = delta_table_options(request, placed)
     write_deltalake(place, numbered(0), partition_by=["city"], storage_options=options)
@@ -100,7 +60,7 @@ def delta_table_options(request: pytest.FixtureRequest, placed: str) -> dict[str
 
 
 @pytest.mark.timeout(600)
-def test_groups_over_an_iceberg_table_of_a_rest_catalog(tmp_path: Path, rest_catalog: str) -> None:
+def test_groups_over_an_iceberg_table_of_a_rest_catalog_count_each_row_once(tmp_path: Path, rest_catalog: str) -> None:
     fields = {"catalog": {"rest": {"uri": rest_catalog}}, "table": f"a{uuid.uuid4().hex[:12]}.trips"}
     catalog = open_catalog(iceberg_spec(fields))
     catalog.create_namespace(fields["table"].partition(".")[0])

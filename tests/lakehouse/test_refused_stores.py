@@ -19,11 +19,11 @@ from millrace_jobs.run.failures import attributed_to, class_of
 from millrace_jobs.sources.connector import open_table
 
 from .answers import answering
+from .delta_tables import add
+from .iceberg_snapshots import created, numbered
 from .iceberg_tables import iceberg_sink
 from .streamed import COLUMNS, opened
 from .tables import FRESH, delta_sink
-from .test_delta_source import add
-from .test_iceberg_source import created, numbered
 
 Fields = dict[str, Any]
 
@@ -105,7 +105,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "refused", "name"), CASES)
-def test_a_store_that_refuses(store: S3Server, tmp_path: Path, kind: str, refused: str, name: str) -> None:
+def test_a_refusal_of_a_store_is_one_sentence_with_its_class(
+    store: S3Server, tmp_path: Path, kind: str, refused: str, name: str
+) -> None:
     said, refusing = REFUSALS[refused]
     bucket = "no-such-bucket" if refused == "missing bucket" else "lake"
     place = f"s3a://{bucket}/refused/{tmp_path.name}"
@@ -133,7 +135,7 @@ def test_a_store_that_refuses(store: S3Server, tmp_path: Path, kind: str, refuse
     ],
 )
 @pytest.mark.parametrize("name", USES)
-def test_a_catalog_that_refuses(
+def test_a_refusal_of_a_catalog_is_one_sentence_with_its_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int, said: str
 ) -> None:
     monkeypatch.setenv("TOKEN", "hunter2")

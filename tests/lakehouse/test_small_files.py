@@ -57,7 +57,7 @@ def all_once(rows: pa.Table, commits: int) -> bool:
 
 
 @commits(minutes=6)
-def test_delta(tmp_path: Path, commits: int) -> None:
+def test_many_commits_to_a_delta_table_leave_few_files(tmp_path: Path, commits: int) -> None:
     place = tmp_path / "table"
     spec = DeltaSinkSpec.model_validate({"path": str(place), "partitionBy": ["part"]})
     to = DeltaTarget(place, spec, COLUMNS, "counts", "a-checkpoint")
@@ -77,10 +77,10 @@ def test_delta(tmp_path: Path, commits: int) -> None:
 
 @commits(minutes=15)
 @pytest.mark.parametrize("iceberg", ["file"], indirect=True)
-def test_iceberg(iceberg: dict[str, Any], commits: int) -> None:
+def test_many_commits_to_an_iceberg_table_leave_few_files(iceberg: dict[str, Any], commits: int) -> None:
     spec = iceberg_spec(iceberg, partitionBy=["part"])
     # Shorter than a query may have it, so that snapshots are as few as with fewer commits an hour.
-    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2 minutes")})
+    kept = spec.maintenance.model_copy(update={"retention": TypeAdapter(PositiveDuration).validate_python("2m")})
     to = IcebergTarget(spec.model_copy(update={"maintenance": kept}), COLUMNS, "counts", "a-checkpoint")
     to.take(FRESH)
 

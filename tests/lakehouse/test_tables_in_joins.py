@@ -30,7 +30,7 @@ from millrace_jobs.sources.static_tables import TableLimits, WholeTable, static_
 from spark.cli import Project
 
 from .answers import answering
-from .test_delta_features import OUTSIDE, PLAIN, WrittenLog, column, numbers
+from .delta_logs import OUTSIDE, PLAIN, WrittenLog, column, numbers
 
 ROWS = pa.table(
     {
@@ -81,7 +81,7 @@ def iceberg_table(spec: SourceSpec) -> Table:
     return catalog.create_table_if_not_exists(spec.iceberg.table, ROWS.schema, spec.iceberg.location)
 
 
-def test_rows_of_a_delta_table(place: str) -> None:
+def test_the_rows_of_a_delta_table_are_read_once_for_each_version(place: str) -> None:
     spec = source(delta={"path": place})
     write_delta(spec, ROWS)
     assert rows(spec) == ROWS.to_pylist()
@@ -98,7 +98,7 @@ def test_rows_of_a_delta_table(place: str) -> None:
         assert opened(spec).read(found.version) is not None, "it is another table, with the same number of a version"
 
 
-def test_times_of_a_delta_table_that_do_not_fit_nanoseconds(tmp_path: Path) -> None:
+def test_times_of_a_delta_table_that_do_not_fit_nanoseconds_are_read(tmp_path: Path) -> None:
     """Spark's Parquet has times in 96 bits by default, with nanoseconds of the day."""
     log = WrittenLog(tmp_path / "table", [column("id", "long"), column("at", "timestamp")])
     at = [
@@ -112,7 +112,7 @@ def test_times_of_a_delta_table_that_do_not_fit_nanoseconds(tmp_path: Path) -> N
     assert found == content.to_pylist()
 
 
-def test_rows_of_an_iceberg_table(iceberg: dict[str, Any]) -> None:
+def test_the_rows_of_an_iceberg_table_are_read_once_for_each_version(iceberg: dict[str, Any]) -> None:
     spec = source(iceberg=iceberg)
     table = iceberg_table(spec)
     assert rows(spec) == []
@@ -207,7 +207,7 @@ def test_the_token_of_a_catalog_is_used_until_it_is_refused(tmp_path: Path, monk
     ],
 )
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_columns_that_do_not_fit(tmp_path: Path, kind: str, columns: str, said: str) -> None:
+def test_columns_that_do_not_fit_are_refused(tmp_path: Path, kind: str, columns: str, said: str) -> None:
     tables = {
         "delta": {"path": str(tmp_path / "table")},
         "iceberg": {"catalog": {"file": str(tmp_path / "catalog.db")}, "table": "a.b", "location": str(tmp_path / "t")},
@@ -224,7 +224,7 @@ def test_columns_that_do_not_fit(tmp_path: Path, kind: str, columns: str, said: 
     assert problem.field == "spec.sources.customers.schema"
 
 
-def test_tables_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_tables_are_refused_with_their_field(tmp_path: Path) -> None:
     with pytest.raises(MillraceError, match="there is no Delta table at") as raised:
         rows(source(delta={"path": str(tmp_path / "none")}))
     assert raised.value.problems[0].field == "spec.sources.customers.delta.path"
@@ -244,7 +244,7 @@ def test_tables_that_are_not_there(tmp_path: Path) -> None:
     assert raised.value.problems[0].field == "spec.sources.customers.iceberg.location"
 
 
-def test_an_iceberg_table_with_files_that_the_query_may_not_read(
+def test_an_iceberg_table_with_files_that_the_query_may_not_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table's metadata may name any file, and a catalog in a file may be behind a link."""
@@ -269,7 +269,7 @@ def test_an_iceberg_table_with_files_that_the_query_may_not_read(
     assert not (elsewhere / "catalog.db").exists()
 
 
-def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
+def test_a_delta_table_with_deletion_vectors_is_refused(tmp_path: Path) -> None:
     spec = source(delta={"path": str(tmp_path / "table")})
     write_delta(spec, ROWS, configuration={"delta.enableDeletionVectors": "true"})
     with pytest.raises(MillraceError, match="has a feature that Millrace cannot read") as raised:
@@ -277,7 +277,7 @@ def test_a_delta_table_with_deletion_vectors(tmp_path: Path) -> None:
     assert raised.value.problems[0].field == "spec.sources.customers.delta"
 
 
-def test_a_delta_table_with_column_mapping_by_an_old_protocol(tmp_path: Path) -> None:
+def test_a_delta_table_with_column_mapping_by_an_old_protocol_is_refused(tmp_path: Path) -> None:
     """Before protocols named their features, tables with column mapping had the reader's version 2."""
     log = WrittenLog(tmp_path / "table", [column("id", "long", "c-1", 1)], **{"delta.columnMapping.mode": "name"})
     old = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}
@@ -300,7 +300,7 @@ def test_files_outside_of_the_folder_of_a_delta_table_are_not_found(tmp_path: Pa
 @pytest.mark.spark
 @pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_query(tmp_path: Path, kind: str) -> None:
+def test_a_query_joins_a_stream_with_a_table_of_a_lakehouse(tmp_path: Path, kind: str) -> None:
     project = Project(tmp_path)
     tables = {
         "delta": {"path": str(tmp_path / "table")},

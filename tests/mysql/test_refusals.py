@@ -110,7 +110,7 @@ def test_types_that_no_column_holds_and_views_are_refused(server, make_table, sp
     assert "results_view is no table; write the name of a table" in refusal(server, f"{table}_view", results)
 
 
-def test_wrong_logins_databases_and_hosts(server, make_table, results, monkeypatch):
+def test_wrong_logins_databases_and_hosts_are_refused(server, make_table, results, monkeypatch):
     table = make_table(GOOD)
     monkeypatch.setenv("WRONG", "wrong")
     doing = f"while looking for table {table}".replace(table.split(".")[0], "s")
@@ -149,7 +149,7 @@ def test_of_several_servers_the_one_that_accepts_writes_is_used(server, own_serv
         open_sink(own_server, table, results).prepare(FRESH)
 
 
-def test_a_server_that_becomes_a_replica_is_left(own_server, results):
+def test_a_server_that_becomes_a_replica_is_a_transient_error(own_server, results):
     own_server.execute("CREATE TABLE results (cell longtext, since datetime(6), trips bigint, fare double)")
     own_server.execute("CREATE USER millrace IDENTIFIED BY 'theirs'")
     own_server.execute(f"GRANT ALL ON {DATABASE}.* TO millrace")

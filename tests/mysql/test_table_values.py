@@ -59,7 +59,9 @@ VALUES = [
 @pytest.mark.parametrize(
     ("declared", "stored", "values"), VALUES, ids=[f"{one} of {other}" for one, other, _ in VALUES]
 )
-def test_values(server: MariaDbServer, make_table: MakeTable, declared: str, stored: str, values: list[Any]) -> None:
+def test_values_of_every_type_are_read_without_loss(
+    server: MariaDbServer, make_table: MakeTable, declared: str, stored: str, values: list[Any]
+) -> None:
     table = make_table(f"n int, `the value` {stored}")
     for number, value in enumerate([*values, None]):
         given = value.replace(tzinfo=None) if isinstance(value, datetime) else value
@@ -68,7 +70,7 @@ def test_values(server: MariaDbServer, make_table: MakeTable, declared: str, sto
     assert found == [*values, None]
 
 
-def test_many_blocks_and_comments(server: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_with_a_comment_is_read_in_many_blocks(server: MariaDbServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_table, "_BLOCK_BYTES", 5_000)
     query = "SELECT seq AS n, repeat('x\n', seq % 9) AS t FROM seq_1_to_20000 -- all of them"
     found = read(server, "n BIGINT, t STRING", query=query)
@@ -93,7 +95,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("columns", "stored", "said", "hint"), REFUSED, ids=[each[2][:40] for each in REFUSED])
-def test_columns_that_are_refused(server, make_table: MakeTable, columns: str, stored: str, said: str, hint: str):
+def test_columns_that_cannot_be_read_are_refused_with_a_hint(
+    server, make_table: MakeTable, columns: str, stored: str, said: str, hint: str
+):
     table = make_table(f"n bigint, {stored}")
     with pytest.raises(MillraceError) as raised:
         read(server, columns, table=table)
@@ -114,7 +118,9 @@ def test_columns_that_are_refused(server, make_table: MakeTable, columns: str, s
         ("TIMESTAMP", "datetime", "2026-02-00 00:00:00"),
     ],
 )
-def test_values_that_are_refused(server: MariaDbServer, make_table: MakeTable, declared: str, stored: str, value: str):
+def test_values_that_a_declared_type_cannot_hold_are_refused(
+    server: MariaDbServer, make_table: MakeTable, declared: str, stored: str, value: str
+):
     table = make_table(f"n bigint, v {stored}")
     with server.connect(sql_mode="") as connection:
         connection.cursor().execute(f"INSERT INTO {table} VALUES (1, NULL), (2, %s)", (value,))
@@ -125,7 +131,7 @@ def test_values_that_are_refused(server: MariaDbServer, make_table: MakeTable, d
     assert raised.value.problems[0].field == "spec.sources.customers.schema"
 
 
-def test_what_the_server_refuses(server: MariaDbServer, make_table: MakeTable) -> None:
+def test_refusals_of_the_server_name_the_field(server: MariaDbServer, make_table: MakeTable) -> None:
     table = make_table("n bigint")
     database = table.partition(".")[0]
     server.execute(f"CREATE SEQUENCE {table}_s")
@@ -154,13 +160,13 @@ def test_what_the_server_refuses(server: MariaDbServer, make_table: MakeTable) -
         read(server, "n BIGINT", table=table, user="reader")
 
 
-def test_a_row_that_is_larger_than_a_packet(server: MariaDbServer) -> None:
+def test_a_row_that_is_larger_than_a_packet_is_refused(server: MariaDbServer) -> None:
     query = "SELECT 1 AS n, repeat('x', 9000000) AS a, repeat('y', 9000000) AS b"
     with pytest.raises(MillraceError, match=r"is larger than the server's max_allowed_packet; raise that, or"):
         read(server, "n INT, a STRING, b STRING", query=query)
 
 
-def test_a_server_that_is_away(own_server: MariaDbServer) -> None:
+def test_a_server_that_is_away_is_a_transient_error(own_server: MariaDbServer) -> None:
     own_server.kill()
     with pytest.raises(TransientError, match="cannot be reached"):
         read(own_server, "n INT", table="t")

@@ -110,7 +110,7 @@ def shown(kind: Kind) -> str:
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(drawn=ROWS)
-def test_values_come_as_they_are(
+def test_values_of_every_type_come_to_mysql_unchanged(
     spark: SparkSession, server: MariaDbServer, make_table: MakeTable, drawn: list[tuple[Any, ...]]
 ) -> None:
     columns = {kind.name: array(kind, [row[place] for row in drawn]) for place, kind in enumerate(KINDS)}

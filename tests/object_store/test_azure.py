@@ -18,20 +18,21 @@ from millrace_jobs.sinks.files.object_sink import CommitRecord
 from millrace_jobs.stores.objects import ObjectPath
 from millrace_jobs.stores.spark import AZURE_CLIENT
 
+from .store_runs import MILLRACE, Run, batches, millrace, race
 from .test_checkpoint_command import (  # noqa: F401 - the same in this store
     query,
     test_a_checkpoint_goes_to_an_object_store_and_back,
+    test_a_checkpoint_that_is_held_is_neither_removed_nor_copied,
     test_checkpoints_are_listed_and_shown,
-    test_one_that_is_held_is_neither_removed_nor_copied,
 )
 from .test_object_lease import (  # noqa: F401 - the same in this store
     dead,
     take,
     test_a_changed_copy_takes_the_place_of_sparks_part_with_its_last_batch,
     test_a_driver_that_was_replaced_ends_at_its_next_batch,
+    test_a_lease_says_who_holds_it_and_is_free_when_released,
+    test_a_lease_that_is_renewed_while_it_is_watched_is_not_taken,
     test_an_entry_that_an_old_driver_wrote_late_is_put_right_before_spark_reads_it,
-    test_it_says_who_holds_it_and_is_free_when_released,
-    test_one_that_is_renewed_while_it_is_watched_is_not_taken,
 )
 from .test_object_path import (  # noqa: F401 - the same in this store
     test_a_folder_has_the_objects_that_are_directly_in_it,
@@ -39,8 +40,6 @@ from .test_object_path import (  # noqa: F401 - the same in this store
     test_an_object_is_read_as_it_was_written,
     test_of_many_that_create_one_object_one_does,
 )
-from .test_runs import MILLRACE, Run, batches, millrace
-from .test_two_drivers import race
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -98,7 +97,7 @@ def test_a_record_that_is_gone_is_withdrawn_and_can_be_made_again(place: ObjectP
     record.take()
     (place / "commit.json").unlink()
     for _ in range(2):
-        record.withdraw()
+        record.remove()
     record.take()
     again = CommitRecord(place / "commit.json", "a")
     again.read()

@@ -79,7 +79,9 @@ def test_checkpoints_are_listed_and_shown(tmp_path: Path, place: Place, query: S
         assert "last batch        0\nunfinished batch  -\n" in run("show", checkpoint.root)
 
 
-def test_one_that_is_held_is_neither_removed_nor_copied(tmp_path: Path, place: Place, query: StreamQuery) -> None:
+def test_a_checkpoint_that_is_held_is_neither_removed_nor_copied(
+    tmp_path: Path, place: Place, query: StreamQuery
+) -> None:
     for root in (tmp_path / "checkpoint", place):
         checkpoint = made(root, query)
         checkpoint.open(query)

@@ -14,9 +14,9 @@ from millrace_jobs import event_log
 from millrace_jobs.event_log import EventLog, compact, event_files
 from millrace_jobs.stores.objects import ObjectPath
 from millrace_jobs.stores.spark import S3_CLIENT
-from unit.run.test_event_log import ALWAYS, TASK, kept, lines
+from unit.run.event_lines import ALWAYS, TASK, kept, lines
 
-from .test_runs import Run
+from .store_runs import Run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.in_turn]
 

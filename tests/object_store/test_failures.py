@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from builders import a_query
 from lab.s3_server import S3Server
 from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError
@@ -18,19 +19,20 @@ from millrace_jobs.checkpoint.object_lease import ObjectLease
 from millrace_jobs.run.failures import class_of, explain_failure
 from millrace_jobs.run.query_file import check_file
 from millrace_jobs.stores.objects import ObjectPath
-from millrace_operator.lifecycle.driver_health import RESTART_POLICIES
-from unit.checkpoint.test_checkpoint import a_query
+from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES
 
 
 @pytest.mark.parametrize("status", [403, 503])
-def test_a_checkpoint_that_cannot_be_opened(place: ObjectPath, s3: S3Server, status: int) -> None:
+def test_a_checkpoint_that_cannot_be_opened_is_a_failure_of_the_store(
+    place: ObjectPath, s3: S3Server, status: int
+) -> None:
     with s3.disturbed(lambda _: Disturbance(status=status)), pytest.raises(MillraceError) as refused:
         Checkpoint(place).open(a_query())
     assert class_of(refused.value) is FailureClass.STORE
     assert f"the checkpoint {place} cannot be used" in str(refused.value)
 
 
-def test_a_lease_that_cannot_be_renewed(place: ObjectPath, s3: S3Server) -> None:
+def test_a_lease_that_cannot_be_renewed_is_a_failure_of_the_store(place: ObjectPath, s3: S3Server) -> None:
     lease = ObjectLease(place, seconds=2.0)
     lease.take()
     with s3.disturbed(lambda _: Disturbance(status=403)):
@@ -42,7 +44,7 @@ def test_a_lease_that_cannot_be_renewed(place: ObjectPath, s3: S3Server) -> None
 
 
 @pytest.mark.parametrize(("status", "may_pass"), [(403, False), (503, True)])
-def test_an_error_of_sparks_client(status: int, may_pass: bool) -> None:
+def test_an_error_of_sparks_client_is_a_failure_of_the_store(status: int, may_pass: bool) -> None:
     found = explain_failure(
         "java.io.IOException: PUT 0-byte object on s3a://lake/trips/spark/offsets/7: "
         "software.amazon.awssdk.services.s3.model.S3Exception: Refused. "

@@ -57,7 +57,7 @@ def listed(out: str) -> list[str]:
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
-def test_the_same_rows_as_in_a_folder(
+def test_a_prefix_has_the_same_rows_as_a_folder(
     store: S3Server,
     out: str,
     tmp_path: Path,
@@ -190,7 +190,7 @@ def test_a_driver_that_comes_back_cannot_publish(store: S3Server, out: str, spar
     assert sorted(read(store, f"{out}/*.parquet").project("n").fetchall()) == [(n,) for n in range(100)]
 
 
-def test_answers_that_are_lost(store: S3Server, out: str, spark: SparkSession) -> None:
+def test_results_are_there_once_although_answers_are_lost(store: S3Server, out: str, spark: SparkSession) -> None:
     rows = spark.sql(numbers(0, 100))
     lost: dict[str, int] = {}
 
@@ -272,7 +272,7 @@ def test_too_many_files_are_refused(
     assert listed(out) == []
 
 
-def test_what_a_sink_costs_in_requests(store: S3Server, out: str, spark: SparkSession) -> None:
+def test_a_batch_costs_a_sink_four_requests(store: S3Server, out: str, spark: SparkSession) -> None:
     rows = spark.sql(numbers(0, 100)).coalesce(1)
     to = sink(out, rows)
     to.prepare(FRESH)

@@ -14,9 +14,9 @@ from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
 from millrace_jobs.stores.objects import ObjectPath
 from spark.answers import assert_same, duckdb_rows, latest, rows_of
-from spark.test_kill import QUESTION
+from spark.killed_queries import QUESTION
 
-from .test_runs import Run, batches
+from .store_runs import Run, batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.in_turn]
 
@@ -29,7 +29,9 @@ def results(s3: S3Server, place: ObjectPath):
         return connection.sql(f"SELECT * FROM read_parquet('{pattern}')").to_arrow_table()
 
 
-def test_a_query_that_is_killed_and_disturbed(tmp_path: Path, place: ObjectPath, s3: S3Server) -> None:
+def test_a_query_that_is_killed_and_disturbed_writes_each_result_once(
+    tmp_path: Path, place: ObjectPath, s3: S3Server
+) -> None:
     chance = random.Random(3)
     sink = {"files": {"path": f"{place}-out", "filesPerPartition": 2}}
     run = Run(tmp_path, place, sink=sink)

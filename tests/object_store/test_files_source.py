@@ -29,7 +29,8 @@ from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.stored_files import SHARE, ListingPause
 from millrace_jobs.stores.objects import ObjectPath
 
-from .test_runs import MILLRACE
+from .store_runs import MILLRACE
+from .stored_inputs import put
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -42,10 +43,6 @@ def rows_of_parquet(numbers: range) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.table({"n": list(numbers)}), sink, row_group_size=100)
     return sink.getvalue()
-
-
-def put(place: ObjectPath, key: str, content: bytes) -> None:
-    ObjectPath(place.scheme, place.bucket, f"{place.key}/{key}").write_bytes(content)
 
 
 def source(place: ObjectPath, folder: Path, path: str = "", format: str = "json", **options: Any) -> FilesSource:

@@ -6,25 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from builders import a_query
 from lab.store_proxy import Disturbance
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
-from unit.checkpoint.test_checkpoint import a_query
 
-
-def entry(text):
-    return f'v1\n{{"batchWatermarkMs":0}}\n{{"source":"s","position":"{text}"}}'
-
-
-def logged(place, number, text=""):
-    """Spark's entry of a batch."""
-    (place / "spark" / "offsets" / str(number)).write_bytes(entry(text or number).encode())
-
-
-def offsets(place, number):
-    return (place / "spark" / "offsets" / str(number)).read_text()
+from .leases import entry, logged, offsets
 
 
 def planned(place):
@@ -54,7 +43,7 @@ def dead(monkeypatch):
     monkeypatch.setattr(Holder, "is_dead", lambda _: True)
 
 
-def test_it_says_who_holds_it_and_is_free_when_released(place, take):
+def test_a_lease_says_who_holds_it_and_is_free_when_released(place, take):
     lease = take()
     held = json.loads((place / "lease.json").read_bytes())["holder"]
     assert held["seconds"] == 30.0
@@ -65,13 +54,13 @@ def test_it_says_who_holds_it_and_is_free_when_released(place, take):
     take().check()
 
 
-def test_one_that_is_not_renewed_expires(take, place):
+def test_a_lease_that_is_not_renewed_expires(take, place):
     held = replace(Holder.this_process(0.3), host="far-away", boot="another", renewed=time.time() - 1)
     (place / "lease.json").write_bytes(json.dumps({"holder": vars(held), "begun": None}).encode())
     take()
 
 
-def test_one_that_is_renewed_while_it_is_watched_is_not_taken(take, place, monkeypatch):
+def test_a_lease_that_is_renewed_while_it_is_watched_is_not_taken(take, place, monkeypatch):
     lease = take(seconds=5.0)
     monkeypatch.setattr(time, "time", lambda at=time.time: at() + 60)  # by this clock it has expired
     with pytest.raises(MillraceError, match="another run is using the checkpoint"):
@@ -129,7 +118,7 @@ def test_an_entry_that_an_old_driver_wrote_late_is_put_right_before_spark_reads_
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_an_entry_that_changes_after_that_is_not_run(take, place, dead, number):
+def test_an_entry_that_changes_after_the_lease_was_taken_is_not_run(take, place, dead, number):
     first = take()
     for each in range(2):
         logged(place, each)
@@ -206,7 +195,7 @@ def test_a_lease_that_another_program_wrote_is_damage(take, place):
         take()
 
 
-def test_it_is_lost_where_the_store_stays_away_longer_than_it_lasts(s3, take):
+def test_a_lease_is_lost_where_the_store_stays_away_for_its_whole_length(s3, take):
     lease = take(seconds=5.0)
     with s3.disturbed(lambda request: Disturbance(status=403)):
         while lease.lost is None:

@@ -63,7 +63,7 @@ def test_a_version_is_replaced_once(place):
     assert file.replace_version(b"3", second) is None
 
 
-def test_more_objects_than_one_answer_lists(place):
+def test_more_objects_than_one_answer_lists_are_listed_and_removed(place):
     for number in range(1005):
         (place / "many" / str(number)).write_bytes(b"")
     assert len(list((place / "many").iterdir())) == 1005

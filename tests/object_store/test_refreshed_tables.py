@@ -37,7 +37,7 @@ def test_contents_are_stored_and_removed(place: ObjectPath) -> None:
 @pytest.mark.spark
 @pytest.mark.in_turn
 @pytest.mark.timeout(600)
-def test_a_query(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
+def test_a_query_keeps_the_contents_of_its_tables_in_s3(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:
     events = {"files": {"path": str(tmp_path / "in"), "format": "csv"}, "schema": "who STRING, n INT"}
     towns = {
         "files": {"path": str(tmp_path / "towns.csv"), "format": "csv"},

@@ -23,7 +23,7 @@ from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 from millrace_jobs.stores import clients
 from millrace_jobs.stores.objects import ObjectPath
 
-from .test_files_source import put
+from .stored_inputs import put
 
 
 def use_checkpoint(place: ObjectPath, folder: Path) -> None:
@@ -76,7 +76,7 @@ REFUSALS: dict[str, tuple[str, Callable[[S3Server, pytest.MonkeyPatch], object]]
 
 @pytest.mark.parametrize(("failure", "use"), USES.items(), ids=["checkpoint", "source", "sink"])
 @pytest.mark.parametrize("kind", REFUSALS)
-def test_a_store_that_refuses(
+def test_a_refusal_of_a_store_is_one_sentence_with_its_class(
     place: ObjectPath,
     s3: S3Server,
     tmp_path: Path,

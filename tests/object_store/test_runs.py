@@ -5,66 +5,22 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from lab.processes import Process
 from lab.s3_server import ACCESS, SECRET, S3Server
 from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
 from millrace_jobs.stores.objects import ObjectPath
-from spark.answers import assert_same, duckdb_rows, latest, with_zones
-from spark.streams import results_in
-from spark.test_kill import QUESTION, document, recording
+from spark.answers import with_zones
+
+from .store_runs import MILLRACE, RECORDS, Run, batches, millrace
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-
-MILLRACE = str(Path(sys.executable).parent / "millrace")
-RECORDS = 40_000
-
-
-class Run:
-    """A query with its results in a folder and its checkpoint in the store, started as often as a test needs."""
-
-    def __init__(self, folder: Path, place: ObjectPath, **spec: Any) -> None:
-        self.folder, self.place = folder, place
-        self.events = recording(seed=11).slice(0, RECORDS)
-        pq.write_table(with_zones(self.events), folder / "recording.parquet")
-        query = document(folder, "OnUpdate")
-        query["spec"] |= {"checkpoint": {"uri": str(place)}, "batchInterval": "500ms", "parallelism": {"max": 2}} | spec
-        self.file = folder / "query.yaml"
-        self.file.write_text(yaml.safe_dump(query), encoding="utf-8")
-        self._starts = 0
-
-    def start(self, *options: str) -> Process:
-        """Start it, with its output in a file of its own."""
-        self._starts += 1
-        return Process([MILLRACE, "run", self.file, *options], self.folder / f"{self._starts}.log")
-
-    def finish(self) -> str:
-        """Process all records, and return what it printed."""
-        run = self.start("--once")
-        assert run.wait(600) == 0, run.said
-        return run.said
-
-    def check(self) -> None:
-        """Compare the results with DuckDB's."""
-        results: pa.Table = results_in(self.folder)
-        expected = duckdb_rows(self.events, QUESTION.duckdb)
-        assert_same(latest(results, QUESTION.key_columns), expected, QUESTION.key_columns)
-
-
-def batches(run: Process) -> int:
-    """The number of batches that it has reported; without bound once it has read the whole recording, and ended."""
-    assert run.status in (None, 0), run.said
-    return run.said.count("\nbatch=") if run.status is None else RECORDS
 
 
 @pytest.fixture
@@ -72,7 +28,7 @@ def run(tmp_path: Path, place: ObjectPath) -> Run:
     return Run(tmp_path, place)
 
 
-def test_the_store_and_the_login_that_the_query_names(
+def test_a_run_uses_the_store_and_the_login_that_the_query_names(
     tmp_path: Path, place: ObjectPath, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in s3.environment:
@@ -99,7 +55,9 @@ def test_operators_on_tables_upload_snapshots_of_their_state(tmp_path: Path, pla
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["pkg", "native"])
-def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: str) -> None:
+def test_a_query_that_is_killed_again_and_again_writes_each_result_once(
+    tmp_path: Path, place: ObjectPath, algorithm: str
+) -> None:
     chance = random.Random(algorithm)
     run = Run(tmp_path, place, partitioner={"algorithm": algorithm})
     for _ in range(2):
@@ -113,7 +71,7 @@ def test_killed_again_and_again(tmp_path: Path, place: ObjectPath, algorithm: st
 
 
 @pytest.mark.in_turn
-def test_a_store_that_is_slow_refuses_and_loses_answers(s3: S3Server, run: Run) -> None:
+def test_a_store_that_is_slow_refuses_and_loses_answers_costs_no_result(s3: S3Server, run: Run) -> None:
     chance = random.Random(5)
 
     def disturb(_: object) -> Disturbance | None:
@@ -133,7 +91,9 @@ def test_a_store_that_is_slow_refuses_and_loses_answers(s3: S3Server, run: Run) 
 
 
 @pytest.mark.in_turn
-def test_a_store_that_is_away_for_a_while(tmp_path: Path, place: ObjectPath, s3: S3Server, run: Run) -> None:
+def test_a_store_that_is_away_for_a_while_is_waited_for(
+    tmp_path: Path, place: ObjectPath, s3: S3Server, run: Run
+) -> None:
     process = run.start()
     wait_until(lambda: batches(process) >= 2, "it runs", seconds=300)
     with s3.disturbed(lambda _: Disturbance(status=503)):
@@ -153,7 +113,7 @@ def test_files_are_read_once(tmp_path: Path, place: ObjectPath) -> None:
     source = query["spec"]["sources"]["events"]
     del source["replay"]
     source["files"] = {"path": str(inbox), "format": "parquet"}
-    source["watermark"]["delay"] = "30000 days"
+    source["watermark"]["delay"] = "30000d"
     run.file.write_text(yaml.safe_dump(query), encoding="utf-8")
     table = with_zones(run.events)
     for part in range(2):
@@ -161,10 +121,6 @@ def test_files_are_read_once(tmp_path: Path, place: ObjectPath) -> None:
         run.finish()
     assert "nothing new" in run.finish()
     run.check()
-
-
-def millrace(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([MILLRACE, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
 def test_a_second_run_is_refused_and_a_drained_one_continues(run: Run) -> None:

@@ -21,9 +21,9 @@ from millrace_jobs.stores.requests import REQUESTS, StoreCounters, counting_in
 from millrace_jobs.stores.spark import S3_CLIENT
 from spark.answers import with_zones
 from spark.cli import fields
-from spark.test_cli_live import metrics
+from spark.live_pages import metrics
 
-from .test_runs import Run
+from .store_runs import Run
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -128,7 +128,9 @@ def kill(run: Running) -> None:
     run.__exit__()
 
 
-def test_groups_of_a_join(server: PostgresServer, customers: str, project: Project) -> None:
+def test_groups_of_a_join_have_the_values_of_the_table(
+    server: PostgresServer, customers: str, project: Project
+) -> None:
     sql = """SELECT window.start AS since, c.tier, count(*) AS k
              FROM events e LEFT JOIN customers c ON c.id = e.who GROUP BY window(e.at, '1 minute'), c.tier"""
     file = query(project, server, customers, sql, emit="OnWindowClose")
@@ -139,7 +141,9 @@ def test_groups_of_a_join(server: PostgresServer, customers: str, project: Proje
     assert sorted((row[1], row[2]) for row in project.results()) == [("", "10"), ("basic", "20")]
 
 
-def test_what_ends_a_start(server: PostgresServer, customers: str, project: Project) -> None:
+def test_a_refused_login_and_a_missing_table_end_a_start(
+    server: PostgresServer, customers: str, project: Project
+) -> None:
     give(project, 0)
     project.write("password", "another")
     file = query(project, server, customers)

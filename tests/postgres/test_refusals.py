@@ -87,7 +87,7 @@ def test_a_view_is_no_table(server, make_table, results):
     )
 
 
-def test_wrong_logins_databases_and_hosts(server, make_table, results, monkeypatch):
+def test_wrong_logins_databases_and_hosts_are_refused(server, make_table, results, monkeypatch):
     table = make_table(GOOD)
     monkeypatch.setenv("WRONG", "wrong")
     doing = f"while looking for table {table}".replace(table.split(".")[0], "s")

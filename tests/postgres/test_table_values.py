@@ -54,7 +54,9 @@ VALUES = [
 @pytest.mark.parametrize(
     ("declared", "stored", "values"), VALUES, ids=[f"{one} of {other}" for one, other, _ in VALUES]
 )
-def test_values(server: PostgresServer, make_table: MakeTable, declared: str, stored: str, values: list[Any]) -> None:
+def test_values_of_every_type_are_read_without_loss(
+    server: PostgresServer, make_table: MakeTable, declared: str, stored: str, values: list[Any]
+) -> None:
     table = make_table(f'n integer, "the value" {stored}')
     for number, value in enumerate([*values, None]):
         given = value.replace(tzinfo=None) if stored == "timestamp" and value is not None else value
@@ -67,7 +69,7 @@ def test_values(server: PostgresServer, make_table: MakeTable, declared: str, st
     ]
 
 
-def test_nan_and_rows_of_nulls(server: PostgresServer, make_table: MakeTable) -> None:
+def test_nan_and_null_stay_apart(server: PostgresServer, make_table: MakeTable) -> None:
     table = make_table("x double precision")
     server.execute(f"INSERT INTO {table} VALUES ('NaN'), (NULL), (NULL)")
     found = read(server, "x DOUBLE", table=table)["x"].to_pylist()
@@ -81,7 +83,7 @@ def test_a_time_as_text_is_what_the_server_writes(server: PostgresServer) -> Non
     assert found == {"n": 1, "a": "2026-03-29 02:30:00.5", "b": "2026-03-29 00:30:00+00"}
 
 
-def test_many_blocks(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_with_a_comment_is_read_in_many_blocks(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_table, "_BLOCK_BYTES", 5_000)
     query = "SELECT n, repeat('x\n', (n % 9)::int) AS t FROM generate_series(1, 20000) AS n -- all of them"
     found = read(server, "n BIGINT, t STRING", query=query)
@@ -113,7 +115,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("columns", "stored", "said", "hint"), REFUSED, ids=[each[2][:40] for each in REFUSED])
-def test_columns_that_are_refused(server, make_table: MakeTable, columns: str, stored: str, said: str, hint: str):
+def test_columns_that_cannot_be_read_are_refused_with_a_hint(
+    server, make_table: MakeTable, columns: str, stored: str, said: str, hint: str
+):
     table = make_table(f"n bigint, {stored}")
     with pytest.raises(MillraceError) as raised:
         read(server, columns, table=table)
@@ -133,7 +137,9 @@ def test_columns_that_are_refused(server, make_table: MakeTable, columns: str, s
         ("DATE", "date", "0044-03-15 BC"),
     ],
 )
-def test_values_that_are_refused(server: PostgresServer, make_table: MakeTable, declared: str, stored: str, value: str):
+def test_values_that_a_declared_type_cannot_hold_are_refused(
+    server: PostgresServer, make_table: MakeTable, declared: str, stored: str, value: str
+):
     table = make_table(f"n bigint, v {stored}")
     server.execute(f"INSERT INTO {table} VALUES (1, NULL), (2, %s)", value)
     with pytest.raises(
@@ -143,7 +149,7 @@ def test_values_that_are_refused(server: PostgresServer, make_table: MakeTable, 
     assert raised.value.problems[0].field == "spec.sources.customers.schema"
 
 
-def test_what_the_server_refuses(server: PostgresServer, make_table: MakeTable) -> None:
+def test_refusals_of_the_server_name_the_field(server: PostgresServer, make_table: MakeTable) -> None:
     table = make_table("n bigint")
     asked = [
         ({"table": "nowhere.at_all"}, "has no such table (relation", ""),
@@ -170,7 +176,7 @@ def test_what_the_server_refuses(server: PostgresServer, make_table: MakeTable) 
         read(server, "n BIGINT", table=table, user="reader")
 
 
-def test_a_server_that_is_away(own_server: PostgresServer) -> None:
+def test_a_server_that_is_away_is_a_transient_error(own_server: PostgresServer) -> None:
     own_server.kill()
     with pytest.raises(TransientError, match="cannot be reached"):
         read(own_server, "n INT", table="t")

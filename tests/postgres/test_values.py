@@ -84,7 +84,7 @@ def array(kind: Type, values: list[Any]) -> pa.Array:
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(rows=ROWS)
-def test_values_come_as_they_are(
+def test_values_of_every_type_come_to_postgres_unchanged(
     spark: SparkSession, server: PostgresServer, make_table: Callable[[str], str], rows: list[tuple[Any, ...]]
 ) -> None:
     columns = {kind.name: array(kind, [row[place] for row in rows]) for place, kind in enumerate(TYPES)}

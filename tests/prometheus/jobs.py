@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.metrics_source.client import Prometheus
 from millrace_operator.metrics_source.job_metrics import newest_answer

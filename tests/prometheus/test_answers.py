@@ -9,8 +9,8 @@ import pytest
 
 from builders import PIN, a_batch, a_native_batch
 from lab.waiting import wait_until
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.selection.costs import CombineTask
 from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE
@@ -45,7 +45,7 @@ def test_another_pod_does_not_speak_for_the_querys_own(start, connect):
         assert answer_with(prometheus, "ns", batches_total=1).rows_total == found.rows_total == 5_000
 
 
-def test_every_value_and_its_time(start, connect):
+def test_an_answer_has_every_value_and_its_time(start, connect):
     metrics = job(BATCH, BATCH)
     before = time.time()
     with driver(metrics, "ns") as one:

@@ -31,7 +31,7 @@ def authority(tmp_path):
     return Authority(tmp_path, "authority")
 
 
-def test_scalars_vectors_and_matrices(shared, connect):
+def test_scalars_vectors_and_matrices_are_read(shared, connect):
     prometheus = connect(shared)
     assert prometheus.instant("1.5", 12.345) == (Series({}, (Sample(12.345, 1.5),)),)
     assert prometheus.instant('label_replace(vector(-Inf), "a", "b", "", "")', 1) == (
@@ -42,7 +42,7 @@ def test_scalars_vectors_and_matrices(shared, connect):
     assert series.samples[-2:] == (Sample(10.5, 10.5), Sample(11, 11))
 
 
-def test_without_a_time_it_is_now(shared, connect):
+def test_a_query_without_a_time_is_about_now(shared, connect):
     before = time.time()
     ((sample,),) = [one.samples for one in connect(shared).instant("time()")]
     assert before - 1e-3 <= sample.value <= time.time()
@@ -90,7 +90,7 @@ def test_a_query_that_takes_too_long_is_ended_by_prometheus(shared, connect, mon
         connect(shared, timeout_seconds=0.05).instant("sum_over_time(vector(1)[300d:1s])")
 
 
-def test_below_a_prefix(start, connect):
+def test_a_url_may_have_a_prefix(start, connect):
     server = start(prefix="/of/the-lab")
     assert connect(server).instant("1", 1) == (Series({}, (Sample(1, 1),)),)
     elsewhere = Prometheus(PrometheusSettings(server.url.removesuffix("/of/the-lab")))
@@ -98,7 +98,7 @@ def test_below_a_prefix(start, connect):
         elsewhere.instant("1")
 
 
-def test_a_prometheus_that_comes_back(start, connect):
+def test_a_prometheus_that_comes_back_is_asked_again(start, connect):
     server = start()
     prometheus = connect(server)
     assert prometheus.instant("1", 1)
@@ -109,7 +109,7 @@ def test_a_prometheus_that_comes_back(start, connect):
     assert prometheus.instant("1", 1)
 
 
-def test_tls_and_a_password(start, connect, authority, tmp_path):
+def test_a_client_logs_in_by_a_password_over_tls(start, connect, authority, tmp_path):
     certificate, key = authority.sign("server", "IP:127.0.0.1")
     tls = {"cert_file": str(certificate), "key_file": str(key)}
     server = start(web={"tls_server_config": tls, "basic_auth_users": {"ann": PASSWORD_HASH}})
@@ -141,7 +141,7 @@ def test_a_certificate_for_another_name_is_refused(start, connect, authority):
         connect(server, ca_file=authority.certificate).instant("1")
 
 
-def test_a_client_that_logs_in_by_a_certificate(start, connect, authority):
+def test_a_client_logs_in_by_a_certificate(start, connect, authority):
     certificate, key = authority.sign("server", "IP:127.0.0.1")
     tls = {
         "cert_file": str(certificate),

@@ -15,9 +15,9 @@ import pytest
 from builders import PIN, a_batch
 from lab.alerts import faster_rules
 from lab.waiting import wait_until
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.pipeline.arrivals import RecordLatencies
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_operator.metrics_source.client import Prometheus

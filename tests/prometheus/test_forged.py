@@ -17,7 +17,7 @@ import pytest
 from builders import a_batch
 from lab.alerts import faster_rules
 from lab.waiting import wait_until
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from unit.chart.tools import find, rendered
 
 from .jobs import PATIENCE, answer_with, driver, targets

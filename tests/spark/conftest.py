@@ -14,7 +14,7 @@ from millrace_jobs.session import local_session
 _HERE = Path(__file__).parent
 
 # Spark's Python workers import aggregators from these; they get the environment that the JVM was started with.
-_MODULES = [str(_HERE.parent), str(_HERE.parents[1] / "examples")]
+_MODULES = [str(_HERE.parents[1]), str(_HERE.parent), str(_HERE.parents[1] / "examples")]
 os.environ["PYTHONPATH"] = os.pathsep.join([*_MODULES, *filter(None, [os.environ.get("PYTHONPATH")])])
 sys.path.extend(_MODULES)
 

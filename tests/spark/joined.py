@@ -67,7 +67,7 @@ def sources_of(sql: str, *, late: bool = False) -> dict[str, dict[str, Any]]:
     """Return the sources that the SQL names."""
     read = [name for name in _INPUTS if name in sql]
     # the files of a table and of a stream are not in step, so their times are apart by whole files
-    delay = "15 minutes" if late else "6 minutes" if _TABLES.intersection(read) else "10s"
+    delay = "15m" if late else "6m" if _TABLES.intersection(read) else "10s"
     sources: dict[str, dict[str, Any]] = {
         name: {
             "files": {"path": name, "format": "csv", "maxFilesPerBatch": 1},

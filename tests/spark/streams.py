@@ -23,6 +23,7 @@ from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import Execution
 from millrace_jobs.queries.results import require_partitions, result_keys
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
@@ -37,7 +38,7 @@ Placing = tuple[str, int, int]
 
 COMBINATIONS = [(n, m) for n in (1, 2, 7, 16) for m in (1, 3)]
 
-FOREVER = "30000 days"
+FOREVER = "30000d"
 """A watermark delay long enough that no record is late."""
 
 
@@ -160,16 +161,11 @@ class Stream:
         )
         sink.prepare(checkpoint.last_batch())
         return QueryRun(
-            spark=self._spark,
-            name=self.query.name,
-            spec=spec,
-            query=planned,
-            sources=sources,
-            sink=sink,
-            checkpoint=checkpoint,
+            RunQuery(self.query.name, spec, planned, sink),
+            RunInputs(sources),
+            Engine(self._spark, checkpoint, self._folder),
             plans=plans,
             watcher=feeder,
-            workspace=self._folder,
             once=once,
         )
 
@@ -177,8 +173,8 @@ class Stream:
         try:
             run.run()
         finally:
-            run.sink.close()
-            run.checkpoint.close()
+            run.query.sink.close()
+            run.engine.checkpoint.close()
 
 
 def results_in(folder: Path) -> pa.Table:

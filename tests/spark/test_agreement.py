@@ -24,7 +24,7 @@ PLACINGS = [
 ]
 
 
-def test_keys_stay_together(spark, data, tmp_path):
+def test_keys_stay_together_over_several_replicas(spark, data, tmp_path):
     data("caffeine_traces")
     batches = np.array_split(real("w106").keys[: ROWS * len(PLACINGS)].view(np.int64), len(PLACINGS))
     sql = "SELECT request, count(*) AS requests FROM events GROUP BY request"

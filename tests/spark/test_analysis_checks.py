@@ -19,11 +19,11 @@ def sources(spark: SparkSession) -> SparkSession:
 
 
 @pytest.mark.parametrize("sql", SOUND)
-def test_sound_sql(sources: SparkSession, sql: str) -> None:
+def test_spark_accepts_what_the_checks_accept(sources: SparkSession, sql: str) -> None:
     sources.sql(sql)
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-def test_refused_sql(sources: SparkSession, sql: str) -> None:
+def test_spark_refuses_what_the_checks_refuse(sources: SparkSession, sql: str) -> None:
     with pytest.raises(PySparkException):
         sources.sql(sql)

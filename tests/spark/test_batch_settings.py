@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace_jobs.run.steering import BatchSettings
+from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.sinks.base import ResultBatch
 
 from .answers import assert_same, duckdb_rows, latest

@@ -90,7 +90,7 @@ NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
         ),
     ],
 )
-def test_explain(tmp_path: Path, name: str, spec: dict[str, Any]) -> None:
+def test_explain_prints_the_golden_text(tmp_path: Path, name: str, spec: dict[str, Any]) -> None:
     project = Project(tmp_path)
     query = project.query(name=name, **spec)
     result = project.millrace("explain", query)

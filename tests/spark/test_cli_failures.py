@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Project:
         (ONLY_SPARK_REFUSES, "do not have the same type"),
     ],
 )
-def test_sql_that_only_spark_refuses(project: Project, sql: str, said: str) -> None:
+def test_sql_that_only_spark_refuses_is_located_in_the_file(project: Project, sql: str, said: str) -> None:
     query = project.query(sql)
     for command in (["explain", query], ["run", query, "--once"]):
         result = project.millrace(*command)
@@ -79,7 +79,7 @@ def test_a_struct_cannot_go_to_csv(project: Project) -> None:
     result.assert_failed("spec.sink.files.format: column window", "struct<", "window.start, or write format: parquet")
 
 
-def test_a_metrics_port_that_is_taken(project: Project) -> None:
+def test_a_metrics_port_that_is_taken_is_refused(project: Project) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -99,7 +99,7 @@ def test_a_metrics_port_that_is_taken(project: Project) -> None:
         ("half_written:Rows", "cannot be imported: SyntaxError: invalid syntax (half_written.py, line 2)"),
     ],
 )
-def test_an_aggregator_that_cannot_be_used(project: Project, aggregator: str, said: str) -> None:
+def test_an_aggregator_that_cannot_be_used_is_refused(project: Project, aggregator: str, said: str) -> None:
     project.write("half_written.py", "class Rows:\n    columns =\n")
     query = project.query(query={"python": {"aggregator": aggregator, "groupBy": ["who"]}})
     project.millrace("run", query, "--once").assert_failed("spec.query.python.aggregator: ", said)

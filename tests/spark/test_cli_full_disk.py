@@ -47,7 +47,9 @@ def commands(disks: tuple[Path, Path]) -> Iterator[CommandProcess]:
 
 
 @pytest.mark.parametrize(("full", "free"), [("results", 200_000), ("checkpoint", 200_000), ("checkpoint", 0)])
-def test_a_full_disk(tmp_path: Path, disks: tuple[Path, Path], commands: CommandProcess, full: str, free: int) -> None:
+def test_a_full_disk_is_one_sentence_and_costs_no_result(
+    tmp_path: Path, disks: tuple[Path, Path], commands: CommandProcess, full: str, free: int
+) -> None:
     project = Project(tmp_path)
     project.give("1.csv", "at,who,n\n" + "".join(f"2024-01-01T00:00:00Z,key {i},{i}\n" for i in range(KEYS)))
     results, checkpoint = disks

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import urllib.error
-import urllib.request
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from millrace_jobs.run.metrics_contract import CONTRACT
 
 from .cli import Project, fields
+from .live_pages import get, metrics
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
@@ -27,24 +26,6 @@ def plan(algorithm: str, m: int, n: int) -> str:
     return f"{{algorithm: {algorithm}, replicas: {m}, parallelism: {n}}}\n"
 
 
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def metrics(base: str) -> dict[str, float]:
-    """Value of each series by its name with the labels other than the query's."""
-    found = {}
-    for family in text_string_to_metric_families(get(f"{base}/metrics")[1]):
-        for sample in family.samples:
-            labels = [value for name, value in sorted(sample.labels.items()) if name != "query"]
-            found[" ".join([sample.name, *labels])] = sample.value
-    return found
-
-
 def undeclared(base: str) -> list[str]:
     """What is exported and not in the contract, or with labels that the contract does not have."""
     declared = {metric.name.removesuffix("_total"): metric for metric in CONTRACT}
@@ -56,7 +37,7 @@ def undeclared(base: str) -> list[str]:
     return wrong + [each for name, sample in samples for each in declared[name].violations(sample.labels)]
 
 
-def test_files_plans_and_metrics_of_a_run_that_goes_on(tmp_path: Path) -> None:
+def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
     project.write("plan.yaml", plan("hash", 2, 2))

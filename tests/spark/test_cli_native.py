@@ -61,12 +61,12 @@ def duckdb_rows(project: Project, sql: str) -> Counter[tuple[str, ...]]:
         "SELECT DISTINCT who FROM events WHERE n < 100",
     ],
 )
-def test_one_source(tmp_path: Path, sql: str) -> None:
+def test_sql_over_one_source_runs_natively(tmp_path: Path, sql: str) -> None:
     project, rows = run(tmp_path, sql)
     assert rows == duckdb_rows(project, sql)
 
 
-def test_a_join_of_two_streams(tmp_path: Path) -> None:
+def test_a_join_of_two_streams_runs_natively(tmp_path: Path) -> None:
     sql = """
     SELECT e.who, e.n, c.n AS clicked FROM events e JOIN clicks c
     ON e.who = c.who AND c.at BETWEEN e.at AND e.at + INTERVAL 5 SECONDS
@@ -76,7 +76,7 @@ def test_a_join_of_two_streams(tmp_path: Path) -> None:
     assert rows == duckdb_rows(project, sql)
 
 
-def test_session_windows(tmp_path: Path) -> None:
+def test_session_windows_run_natively(tmp_path: Path) -> None:
     sql = """
     SELECT session_window.start AS began, who, count(*) AS records FROM events
     GROUP BY session_window(at, '30 seconds'), who

@@ -48,7 +48,7 @@ def watermark(stream: Stream) -> int:
 
 
 @pytest.mark.parametrize("placing", [("pkg", 2, 2), ("native", 2, 2)])
-def test_windows_that_a_dead_process_has_closed_and_not_written(spark, tmp_path, placing: Placing):
+def test_windows_that_a_dead_process_closed_and_did_not_write_are_written(spark, tmp_path, placing: Placing):
     stream = Stream(
         spark,
         tmp_path,

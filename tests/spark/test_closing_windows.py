@@ -37,7 +37,7 @@ def batches(monkeypatch) -> Iterator[list[tuple[bool, int]]]:
     write = QueryRun._write
 
     def watched(run, results, number):
-        sink, given = run.sink, []
+        sink, given = run.query.sink, []
         monkeypatch.setattr(
             sink, "write", lambda rows, batch: given.append(batch) or type(sink).write(sink, rows, batch)
         )

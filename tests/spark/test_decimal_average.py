@@ -18,7 +18,9 @@ GROUPS, PARTS = 400, 3
 
 
 @pytest.mark.parametrize(("precision", "scale"), [(1, 0), (5, 5), (9, 2), (12, 2), (13, 2), (14, 0), (14, 4), (14, 14)])
-def test_an_average_of_partial_sums(spark: SparkSession, precision: int, scale: int) -> None:
+def test_an_average_of_partial_sums_is_sparks_to_the_last_digit(
+    spark: SparkSession, precision: int, scale: int
+) -> None:
     made, most = random.Random(precision * 100 + scale), 10**precision - 1
     near = [(0, 0), (1, 1), (0, 1), (most, most), (-most, most), (most, most - 1)]
     rows = []
@@ -47,7 +49,7 @@ def test_an_average_of_partial_sums(spark: SparkSession, precision: int, scale: 
 
 
 @pytest.mark.parametrize("kind", ["DECIMAL(15,0)", "DECIMAL(38,18)"])
-def test_one_with_too_many_digits_is_left_to_spark(kind: str) -> None:
+def test_an_average_with_too_many_digits_is_left_to_spark(kind: str) -> None:
     said = compile_aggregate(parse_expression("avg(d)"), 0, lambda _: kind.lower())
     assert isinstance(said, str)
     assert f"the average of a {kind}" in said

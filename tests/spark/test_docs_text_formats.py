@@ -18,11 +18,11 @@ TABLE = PAGE.partition("| SQL | in CSV | in JSON |")[2].partition("\n\n")[0]
 ROWS = re.findall(r"^\| `(.*?)` \|(?: `?(.*?)`?)? \| `(.*)` \|$", TABLE, re.M)
 
 
-def test_every_row_was_found():
+def test_every_row_of_the_table_is_tested():
     assert len(ROWS) == TABLE.count("\n") - 1
 
 
-def test_what_goes_out(spark, tmp_path):
+def test_values_are_written_as_the_table_says(spark, tmp_path):
     columns = [f"{sql} AS c{place}" for place, (sql, _, _) in enumerate(ROWS)]
     results = spark.sql(f"SELECT {', '.join(columns)}")
     ((_, value, _),) = fetched_rows(encoded(results, ResultKeys()).toArrow())

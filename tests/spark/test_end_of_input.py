@@ -30,7 +30,7 @@ def run(folder: Path, plan: str, sources: Mapping[str, tuple[str, str]], sql: st
         (folder / name).mkdir(exist_ok=True)
         columns = [column.split()[0] for column in schema.split(", ")]
         (folder / name / "records.csv").write_text("\n".join([",".join(columns), *records.split()]) + "\n", "utf-8")
-        watermark = {"column": columns[-1], "delay": "1 hour"}
+        watermark = {"column": columns[-1], "delay": "1h"}
         definitions[name] = {"files": {"path": name, "format": "csv"}, "schema": schema, "watermark": watermark}
     spec = {
         "sources": {
@@ -135,7 +135,9 @@ PAIR, LEFT, RIGHT = ("1", "1"), ("3", ""), ("", "2")
         ("FULL JOIN", "OnWindowClose", [PAIR, LEFT, RIGHT]),
     ],
 )
-def test_rows_without_a_partner_come(tmp_path: Path, plan: str, emit: str, join: str, rows: Rows) -> None:
+def test_rows_without_a_partner_are_emitted_at_the_end(
+    tmp_path: Path, plan: str, emit: str, join: str, rows: Rows
+) -> None:
     sql = f"SELECT l.id AS l, r.id AS r FROM l {join} r {WITHIN}"
     assert run(tmp_path, plan, {"l": L, "r": R}, sql, emit=emit).how == "finished"
     assert results(tmp_path) == Counter(rows)
@@ -168,7 +170,7 @@ def test_windows_close_in_a_folder_of_any_name(tmp_path: Path, name: str) -> Non
     assert results(folder) == Counter([("2023-12-28", "1"), ("2024-01-04", "5")])
 
 
-@pytest.mark.parametrize("window", [None, {"column": "at", "size": "7 days"}])
+@pytest.mark.parametrize("window", [None, {"column": "at", "size": "7d"}])
 def test_python_aggregators_end_with_their_windows_and_without(tmp_path: Path, window: dict[str, str] | None) -> None:
     """Without a window there is no timer to ask for."""
     python = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": "v"}, "groupBy": ["v"]}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from .cli import Project
+from .result_files import files_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
@@ -35,18 +36,9 @@ def results(project: Project, folder: str = "out") -> Counter[tuple[str, ...]]:
     return found
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """Everything in a folder but who drives the query."""
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name != "lock"
-    }
-
-
 def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1 hour"}}
+    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1h"}}
     expected: Counter[tuple[str, ...]] = Counter()
 
     project.give("0.csv", events(0))
@@ -103,7 +95,7 @@ def test_what_may_change_goes_on_from_the_state_and_what_may_not_touches_nothing
 
 def test_comments_may_come_and_go(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1 hour"}}
+    half = {"files": {"path": "in", "format": "csv"}, "watermark": {"column": "at", "delay": "1h"}}
     texts = [SQL, SQL.replace("who,", "who, -- a or b\n").replace("sum(n)", "sum(n) /* seconds */"), SQL]
     for number, sql in enumerate(texts):
         project.give(f"{number}.csv", events(0))

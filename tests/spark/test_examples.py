@@ -46,7 +46,7 @@ def test_an_example_comes_to_what_it_should(project: Project, tables: duckdb.Duc
 
 @pytest.mark.data
 @pytest.mark.parametrize("number", ["05", "06", "07", "08"], ids=lambda number: file_of(number).stem)
-def test_an_example_on_the_real_recording(tmp_path: Path, data: Any, number: str) -> None:
+def test_an_example_on_the_real_recording_comes_to_what_it_should(tmp_path: Path, data: Any, number: str) -> None:
     project = Project(tmp_path)
     recording = "rides.csv" if number < "07" else "tasks.csv"
     (tmp_path / "out/data").mkdir(parents=True)

@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 MINUTE = "epoch(time_bucket(INTERVAL 1 MINUTE, {}))::BIGINT"
 
 
-def test_windows_of_a_join(tmp_path):
+def test_windows_of_a_join_have_the_groups_of_duckdb(tmp_path):
     columns = "e.who, count(*) AS pairs, sum(c.n) AS total, max(c.n) AS most, avg(e.n) AS mean"
     joined = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
     project, rows = run(
@@ -25,7 +25,7 @@ def test_windows_of_a_join(tmp_path):
     )
 
 
-def test_hopping_windows_of_a_join(tmp_path):
+def test_hopping_windows_of_a_join_have_the_groups_of_duckdb(tmp_path):
     joined = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
     project, rows = run(
         tmp_path,
@@ -42,7 +42,7 @@ def test_hopping_windows_of_a_join(tmp_path):
     )
 
 
-def test_groups_of_groups(tmp_path):
+def test_groups_of_groups_have_the_rows_of_duckdb(tmp_path):
     counts = "SELECT {0}, who, count(*) AS events FROM events GROUP BY {1}, who"
     project, rows = run(
         tmp_path,
@@ -54,7 +54,7 @@ def test_groups_of_groups(tmp_path):
     assert rows == duckdb_rows(project, f"SELECT begin_at, max(events), count(*) FROM ({inner}) GROUP BY 1")
 
 
-def test_a_join_of_windows(tmp_path):
+def test_windows_of_two_streams_can_be_joined(tmp_path):
     project, rows = run(
         tmp_path,
         """SELECT unix_seconds(e.window.start) AS since, e.who, c.clicks

@@ -11,17 +11,17 @@ RECORDS = b"at,who,n\n2024-01-01T00:00:01Z,a,1\n,a,2\n,,3\n2024-01-01T00:00:02Z,
 
 
 @pytest.mark.parametrize("filtered", ["n > 0", "who LIKE 'a%' OR who IS NULL"])  # Spark evaluates LIKE
-def test_windows(spark, tmp_path, filtered):
+def test_records_without_an_event_time_are_counted_and_in_no_window(spark, tmp_path, filtered):
     sql = f"SELECT window.start AS s, count(*) AS c FROM events WHERE {filtered} GROUP BY window(at, '1 minute')"
     schema = "at TIMESTAMP, who STRING, n INT"
-    stream = Stream(spark, tmp_path, schema=schema, sql=sql, watermark=("at", "1 minute"), format="csv")
+    stream = Stream(spark, tmp_path, schema=schema, sql=sql, watermark=("at", "1m"), format="csv")
     reports = stream.feed([(placing, RECORDS) for placing in (("native", 2, 1), ("pkg", 2, 1), ("hash", 1, 2))])
     assert [report.incomplete for report in reports if report.rows] == [2, 2, 2]
     assert max(stream.results().column("c").to_pylist()) == 6
 
 
 @pytest.mark.parametrize("algorithm", ["hash", "native"])
-def test_groups_that_close(tmp_path, algorithm):
+def test_groups_that_close_leave_out_and_count_incomplete_records(tmp_path, algorithm):
     """A NULL is never past, so its group, too, stays with the records that are in no result."""
     project = Project(tmp_path)
     for name, content in (("l", RECORDS), ("r", b"at,who,n\n2024-01-01T00:00:02Z,a,1\n,a,2\n")):

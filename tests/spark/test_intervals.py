@@ -19,7 +19,9 @@ AT = "timestamp'2026-01-01 00:00:00' AS at, 1 AS n"
 
 
 @pytest.mark.parametrize(("lengths", "expected"), WINDOWS.items())
-def test_window_lengths(spark: SparkSession, lengths: str, expected: tuple[int, int, int]) -> None:
+def test_spark_accepts_the_window_lengths_that_the_parser_accepts(
+    spark: SparkSession, lengths: str, expected: tuple[int, int, int]
+) -> None:
     times = spark.sql(f"SELECT window(at, {lengths}) AS w FROM (SELECT {AT})")
     size, slide, start = expected
     rows = times.selectExpr("unix_micros(w.start) AS since", "unix_micros(w.end) AS until").collect()
@@ -29,24 +31,24 @@ def test_window_lengths(spark: SparkSession, lengths: str, expected: tuple[int, 
 
 
 @pytest.mark.parametrize("lengths", REFUSED_WINDOWS)
-def test_refused_window_lengths(spark: SparkSession, lengths: str) -> None:
+def test_spark_refuses_the_window_lengths_that_the_parser_refuses(spark: SparkSession, lengths: str) -> None:
     with pytest.raises(PySparkException):
         spark.sql(f"SELECT window(at, {lengths}) AS w FROM (SELECT {AT})")
 
 
 @pytest.mark.parametrize(("literal", "micros"), INTERVALS.items())
-def test_constant_intervals(spark: SparkSession, literal: str, micros: int) -> None:
+def test_spark_has_the_same_length_for_a_constant_interval(spark: SparkSession, literal: str, micros: int) -> None:
     [row] = spark.sql(f"SELECT at + {literal} - at AS length FROM (SELECT {AT})").collect()
     assert row.length == timedelta(microseconds=micros)
 
 
 @pytest.mark.parametrize("literal", REFUSED_INTERVALS)
-def test_refused_intervals(spark: SparkSession, literal: str) -> None:
+def test_spark_refuses_the_intervals_that_the_parser_refuses(spark: SparkSession, literal: str) -> None:
     with pytest.raises(PySparkException):
         spark.sql(f"SELECT at + {literal} AS t FROM (SELECT {AT})")
 
 
-def test_generated_texts(spark: SparkSession) -> None:
+def test_the_parser_agrees_with_spark_on_generated_texts(spark: SparkSession) -> None:
     """Spark's parser and ours give the same interval, or refuse the same text."""
     jvm = spark._jvm
     assert jvm is not None

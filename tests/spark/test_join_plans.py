@@ -88,7 +88,7 @@ def test_null_matches_nothing(tmp_path, join, algorithm):
         f"SELECT l.id, l.v FROM l LEFT SEMI JOIN r ON nullif(l.id, 2) = nullif(r.id, 3) AND l.v < 6 AND {NEAR}",
     ],
 )
-def test_joins_that_only_spark_does(tmp_path, sql):
+def test_joins_that_only_spark_does_have_the_rows_of_duckdb(tmp_path, sql):
     project, _, ended = run(tmp_path, sql, "native")
     assert (ended.status, ended.err) == (0, ""), ended
     assert project.results() == expected(project, sql)

@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
         ("FULL JOIN", {}),
     ],
 )
-def test_a_join_of_two_streams(tmp_path, join, spec):
+def test_a_join_of_two_streams_has_the_rows_of_duckdb(tmp_path, join, spec):
     sql = f"SELECT e.n, e.who, c.n AS m FROM events e {join} clicks c ON e.who = c.who AND {NEAR} AND c.n > 300"
     project, rows = run(tmp_path, sql, **spec)
     assert rows == duckdb_rows(project, sql)
 
 
-def test_conditions_of_where_and_both_sides(tmp_path):
+def test_a_join_keeps_the_conditions_of_where_and_both_sides(tmp_path):
     sql = f"""
         SELECT e.n + c.n AS total, upper(who2) AS who FROM (SELECT events.at, who AS who2, n FROM events WHERE n % 7 < 5) e
         JOIN clicks c ON who2 = c.who AND {NEAR} WHERE e.n * 10 <> c.n AND c.n < 1500 AND e.n > 3"""
@@ -33,7 +33,7 @@ def test_conditions_of_where_and_both_sides(tmp_path):
     assert rows == duckdb_rows(project, sql)
 
 
-def test_a_chain_of_joins(tmp_path):
+def test_a_chain_of_joins_has_the_rows_of_duckdb(tmp_path):
     sql = f"""
         SELECT e.n, c.n AS m, p.n AS price FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}
         JOIN prices p ON p.who = e.who"""
@@ -46,7 +46,7 @@ def test_a_chain_of_joins(tmp_path):
 
 
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
-def test_a_stream_with_the_version_of_a_table_at_its_own_time(tmp_path, join):
+def test_a_stream_meets_the_version_of_a_table_at_its_own_time(tmp_path, join):
     sql = f"SELECT e.n, e.who, p.n AS price FROM events e {join} prices p ON p.who = e.who"
     project, rows = run(tmp_path, sql)
     asof = sql.replace(join, f"ASOF {join}").replace("ON p.who = e.who", "ON p.who = e.who AND e.at >= p.at")
@@ -84,7 +84,7 @@ def test_a_table_is_never_final(tmp_path):
     )
 
 
-def test_a_stream_with_the_versions_of_a_join_of_tables(tmp_path):
+def test_a_stream_meets_the_versions_of_a_join_of_tables(tmp_path):
     sql = """
         SELECT e.n, x.price, x.plan FROM events e JOIN (SELECT p.who, p.n AS price, q.n AS plan FROM prices p
         JOIN plans q ON p.who = q.who) x ON x.who = e.who"""
@@ -95,7 +95,7 @@ def test_a_stream_with_the_versions_of_a_join_of_tables(tmp_path):
     assert rows == duckdb_rows(project, nested)
 
 
-def test_outer_results_with_the_version_of_a_table_at_their_own_time(tmp_path):
+def test_outer_results_meet_the_version_of_a_table_at_their_own_time(tmp_path):
     sql = f"""
         SELECT e.n, c.n AS m, p.n AS price FROM events e LEFT JOIN clicks c ON e.who = c.who AND {NEAR} AND c.n % 3 = 0
         LEFT JOIN prices p ON p.who = e.who"""

@@ -35,7 +35,7 @@ def written(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_key_of_each_type(spark, name):
+def test_a_key_of_each_type_has_the_text_of_spark(spark, name):
     kind, values = KINDS[name]
     chance = random.Random(7)
     more = {
@@ -58,7 +58,7 @@ def test_a_key_of_each_type(spark, name):
             assert key_text(columns, text).decode() == key, text
 
 
-def test_several_columns_with_null(spark):
+def test_a_key_of_several_columns_may_have_null(spark):
     sql = "SELECT 'a,b' AS `o\"n`, CAST(NULL AS BIGINT) AS n, TIMESTAMP_NTZ '2024-03-01 12:00:00' AS t, DATE '2024-03-01' AS d"
     frame = spark.sql(sql)
     ((key, *_),) = fetched_rows(encoded(frame, ResultKeys(tuple(frame.columns))).toArrow())
@@ -69,7 +69,7 @@ def test_several_columns_with_null(spark):
 
 
 @pytest.mark.parametrize(("part", "column"), [("window", "w"), ("start", "w.start AS w"), ("end", "w.end AS w")])
-def test_a_window_by_its_start(spark, part, column):
+def test_a_window_is_written_by_its_start(spark, part, column):
     frame = spark.sql(f"SELECT {column} FROM (SELECT window(TIMESTAMP '2024-01-01 00:07:00Z', '10 minutes') AS w)")
     ((key, *_),) = fetched_rows(encoded(frame, ResultKeys(("w",))).toArrow())
     columns = [KeyColumn("w", frame.schema["w"].dataType.simpleString(), part, 600_000_000)]
@@ -77,7 +77,7 @@ def test_a_window_by_its_start(spark, part, column):
 
 
 @pytest.mark.parametrize("micros", [-62_135_596_800_000_001, 253_402_300_800_000_000])
-def test_times_beyond_the_years_of_python(spark, micros):
+def test_times_beyond_the_years_of_python_have_the_text_of_spark(spark, micros):
     sql = f"SELECT timestamp_micros({micros}) AS t, DATE(timestamp_micros({micros})) AS d"
     frame = spark.sql(f"SELECT t, d, window(t, '1 hour') AS w FROM ({sql})")
     ((key, *_),) = fetched_rows(encoded(frame, ResultKeys(("t", "d", "w"))).toArrow())

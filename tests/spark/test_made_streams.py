@@ -137,7 +137,7 @@ def whole(batches: Batches) -> pa.Table:
 @STREAMS
 @given(batches())
 @example(ODD)
-def test_a_hopping_window_when_it_closes(spark, tmp_path_factory, batches):
+def test_a_hopping_window_has_the_rows_of_duckdb_when_it_closes(spark, tmp_path_factory, batches):
     stream = fed(spark, tmp_path_factory.mktemp("s"), batches, sql=WINDOWED.spark, emit="OnWindowClose")
     stream.close_windows(("native", 1, 1))
     assert_same(rows_of(stream.results()), expected_rows(spark, whole(batches), WINDOWED), WINDOWED.key_columns)
@@ -146,7 +146,7 @@ def test_a_hopping_window_when_it_closes(spark, tmp_path_factory, batches):
 @STREAMS
 @given(batches())
 @example(ODD)
-def test_doubles_and_upper_case_as_keys(spark, tmp_path_factory, batches):
+def test_doubles_and_upper_case_can_be_keys(spark, tmp_path_factory, batches):
     stream = fed(spark, tmp_path_factory.mktemp("s"), batches, sql=KEYED.spark)
     expected = expected_rows(spark, whole(batches), KEYED)
     assert_same(latest(stream.results(), KEYED.key_columns), expected, KEYED.key_columns)
@@ -155,7 +155,7 @@ def test_doubles_and_upper_case_as_keys(spark, tmp_path_factory, batches):
 @STREAMS
 @given(batches())
 @example(ODD)
-def test_no_key_and_no_window(spark, tmp_path_factory, batches):
+def test_a_query_without_key_and_window_has_one_group(spark, tmp_path_factory, batches):
     stream = fed(spark, tmp_path_factory.mktemp("s"), batches, sql=GLOBAL.spark)
     assert_same(latest(stream.results(), 0), expected_rows(spark, whole(batches), GLOBAL), 0)
 
@@ -163,7 +163,7 @@ def test_no_key_and_no_window(spark, tmp_path_factory, batches):
 @STREAMS
 @given(batches())
 @example(ODD)
-def test_a_python_aggregator_over_windows(spark, tmp_path_factory, batches):
+def test_a_python_aggregator_sees_the_records_of_each_window(spark, tmp_path_factory, batches):
     python = {
         "aggregator": "spark.aggregators:Spread",
         "options": {"column": "size"},
@@ -188,7 +188,7 @@ def test_a_python_aggregator_over_windows(spark, tmp_path_factory, batches):
         "SELECT count(*) + 1 AS kind, upper(name) FROM events GROUP BY 2",
     ],
 )
-def test_names_mean_what_spark_says(spark, tmp_path, sql):
+def test_names_in_sql_mean_what_spark_says(spark, tmp_path, sql):
     rows = [row for _, batch in ODD for row in batch]
     stream = fed(spark, tmp_path, [(("hash", 2, 1), rows)], sql=sql)
     spark.createDataFrame(with_zones(table_of(SCHEMA, rows))).createOrReplaceTempView("events")

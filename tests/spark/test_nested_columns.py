@@ -185,7 +185,7 @@ def answer(batches: Batches, format: str, sql: str, folder: Any) -> list[Row]:
 @STREAMS
 @given(batches())
 @example(ODD)
-def test_windows_over_an_event_time_in_a_struct(spark, tmp_path_factory, format, batches):
+def test_windows_can_be_over_an_event_time_in_a_struct(spark, tmp_path_factory, format, batches):
     folder, read = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("d")
     stream = fed(spark, folder, batches, format, sql=WINDOWED.spark, emit="OnWindowClose")
     stream.close_windows(("native", 1, 1))
@@ -196,7 +196,7 @@ def test_windows_over_an_event_time_in_a_struct(spark, tmp_path_factory, format,
 @STREAMS
 @given(batches())
 @example(ODD)
-def test_fields_elements_and_entries_as_keys(spark, tmp_path_factory, batches):
+def test_fields_elements_and_entries_can_be_keys(spark, tmp_path_factory, batches):
     format = "parquet"
     folder, read = tmp_path_factory.mktemp("s"), tmp_path_factory.mktemp("d")
     stream = fed(spark, folder, batches, format, sql=KEYED.spark)
@@ -270,7 +270,7 @@ NATIVE = {
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_what_spark_does_alone(spark, tmp_path, name):
+def test_nested_columns_that_only_spark_computes_have_the_rows_of_duckdb(spark, tmp_path, name):
     sql, duckdb_sql, keys = NATIVE[name]
     odd = [(("native", 2, 1), rows) for _, rows in ODD]
     (tmp_path / "d").mkdir()
@@ -280,7 +280,7 @@ def test_what_spark_does_alone(spark, tmp_path, name):
 
 
 @pytest.mark.parametrize("algorithm", ["native", "pkg"])
-def test_a_join_within_a_range_of_event_times(spark, tmp_path, algorithm):
+def test_a_join_can_be_within_a_range_of_event_times_in_structs(spark, tmp_path, algorithm):
     sql = (
         "SELECT a.size AS one, b.who.country AS country, a.event.time AS time, count(*) AS n FROM events a "
         "JOIN others b ON a.size = b.size AND b.event.time BETWEEN a.event.time AND a.event.time + INTERVAL 1 MINUTE "
@@ -308,7 +308,7 @@ def test_a_join_within_a_range_of_event_times(spark, tmp_path, algorithm):
     assert_same(rows_of(stream.results()), expected, 3)
 
 
-def test_a_python_aggregator_over_the_event_time(spark, tmp_path):
+def test_a_python_aggregator_has_windows_over_an_event_time_in_a_struct(spark, tmp_path):
     python = {
         "aggregator": "spark.aggregators:Spread",
         "options": {"column": "size"},

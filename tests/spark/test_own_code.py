@@ -47,7 +47,7 @@ def ran(project: Project, *arguments: str) -> tuple[int, str, str]:
         return running.finish()
 
 
-def test_the_example_of_the_page(project: Project) -> None:
+def test_the_example_of_the_page_runs_as_written(project: Project) -> None:
     status, out, err = ran(project, "run", "fares.yaml", "--once")
     assert (status, err) == (0, ""), out
     rows = [json.loads(line) for file in (project.folder / "out").glob("*.json") for line in file.open()]

@@ -20,7 +20,7 @@ from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import all_rows
-from unit.sources.formats.test_typed_columns import VALUES, bits
+from unit.sources.formats.typed_values import VALUES, bits
 
 DDL = ", ".join(f"c{i} {kind}" for i, kind in enumerate(VALUES))
 SCHEMA = declared_schema(DDL)
@@ -104,7 +104,7 @@ def written(spark: SparkSession, sql: str, path: Path, options: dict[str, str]) 
 
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
 @pytest.mark.parametrize("calendar", [{}, LEGACY], ids=["corrected", "legacy"])
-def test_times_of_every_kind_that_spark_writes(
+def test_times_of_every_kind_that_spark_writes_are_read(
     spark: SparkSession, tmp_path: Path, kind: str, calendar: dict[str, str]
 ) -> None:
     file = written(spark, OLD, tmp_path / "out", {f"{PARQUET}outputTimestampType": kind} | calendar)
@@ -126,7 +126,7 @@ TYPED = """SELECT 1Y AS tiny, 2S AS small, 1.50BD AS price, 12345678901234567890
 
 
 @pytest.mark.parametrize("legacy", ["true", "false"])
-def test_types_as_parquet_mr_writes_them(spark: SparkSession, tmp_path: Path, legacy: str) -> None:
+def test_types_are_read_as_parquet_mr_writes_them(spark: SparkSession, tmp_path: Path, legacy: str) -> None:
     file = written(spark, TYPED, tmp_path / "out", {f"{PARQUET}writeLegacyFormat": legacy})
     ddl = "tiny INT, small BIGINT, price DECIMAL(10,1), huge DECIMAL(38,0), blob BINARY, text BINARY, short STRING"
     (row,) = read(file, ddl, tmp_path / "log")

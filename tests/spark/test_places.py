@@ -31,7 +31,7 @@ def relative(project: Project) -> str:
     return project.write(file.name, yaml.safe_dump(document))
 
 
-def test_a_query_in_a_folder_of_any_name(tmp_path: Path) -> None:
+def test_a_query_runs_in_a_folder_of_any_name(tmp_path: Path) -> None:
     for decoy in ("my größe+%20#?{a,b}x1", "other"):
         Project(tmp_path / decoy).give("a.csv", "at,who,n\n2024-01-01T00:00:00Z,decoy,1\n")
     before = {path.name for path in tmp_path.iterdir()}

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.in_turn, pytest.mark.spark]
 
 _START = """
 from pathlib import Path
-from millrace_jobs import jvm
+from millrace_jobs.process import jvm
 
 def maps(process):
     try:

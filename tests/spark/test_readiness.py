@@ -9,7 +9,7 @@ import pytest
 from lab.waiting import wait_until
 
 from .cli import Project, fields
-from .test_cli_live import get
+from .live_pages import get
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 

@@ -189,23 +189,23 @@ def run(spark: SparkSession, folder: Path, data: Find, case: Case, placings: Seq
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("case", [TRIPS, REQUESTS, JOBS], ids=["taxi", "web_log", "tasks"])
-def test_all_workers_and_replicas_in_one_stream(spark, tmp_path, data, case, algorithm):
+def test_one_stream_under_all_workers_and_replicas_has_the_rows_of_duckdb(spark, tmp_path, data, case, algorithm):
     combinations = random.Random(f"{algorithm} {case.question.spark}").sample(COMBINATIONS, len(COMBINATIONS))
     run(spark, tmp_path, data, case, [(algorithm, n, m) for n, m in combinations])
 
 
 @pytest.mark.parametrize("case", [RIDES, PAGES, TOTALS], ids=["taxi", "web_log", "tasks"])
-def test_all_algorithms_in_one_stream(spark, tmp_path, data, case):
+def test_one_stream_under_all_algorithms_has_the_rows_of_duckdb(spark, tmp_path, data, case):
     run(spark, tmp_path, data, case, MIXED)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_the_most_frequent_values_by_a_python_aggregator(spark, tmp_path, data, algorithm):
+def test_a_python_aggregator_finds_the_most_frequent_values(spark, tmp_path, data, algorithm):
     python = {
         "aggregator": "top_values:TopValues",
         "options": {"column": "url", "k": 3},
         "groupBy": ["response", "method"],
-        "window": {"column": "time", "size": "3 hours", "slide": "1 hour"},
+        "window": {"column": "time", "size": "3h", "slide": "1h"},
     }
     placings = [(algorithm, n, m) for n, m in random.Random(algorithm).sample(COMBINATIONS, len(COMBINATIONS))]
     stream = Stream(
@@ -228,7 +228,7 @@ def test_the_most_frequent_values_by_a_python_aggregator(spark, tmp_path, data, 
     assert_same(rows_of(stream.results()), expected, 4)
 
 
-def test_a_python_aggregator_without_a_window_through_all_algorithms(spark, tmp_path, data):
+def test_a_python_aggregator_without_a_window_goes_through_all_algorithms(spark, tmp_path, data):
     python = {
         "aggregator": "spark.aggregators:Spread",
         "options": {"column": "bytes"},

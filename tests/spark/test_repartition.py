@@ -109,7 +109,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("query", "question"), QUERIES)
-def test_more_and_then_fewer_partitions_in_the_middle_of_a_query(spark, tmp_path, query, question):
+def test_a_query_goes_on_with_more_and_then_fewer_partitions(spark, tmp_path, query, question):
     stream, made = a_stream(spark, tmp_path, **query), batches(seed=7)
     project = Project(tmp_path)
     feed(stream, made, range(2))
@@ -193,7 +193,7 @@ def test_a_process_that_dies_at_any_step_leaves_a_checkpoint_that_runs(spark, tm
 
 @pytest.mark.slow(minutes=0.15)
 @pytest.mark.parametrize("step", ["before Spark commits", "between the renames"])
-def test_so_it_is_with_the_state_of_a_python_aggregator(spark, tmp_path, step):
+def test_a_process_that_dies_leaves_the_state_of_a_python_aggregator_usable(spark, tmp_path, step):
     die_and_go_on(spark, tmp_path, step, SPREAD, python=PYTHON)
 
 
@@ -216,14 +216,14 @@ def die_and_go_on(spark: Any, folder: Path, step: str, question: Question, **que
 
 
 @pytest.mark.parametrize("partitions", ["0", "-3", "1001"])
-def test_a_number_that_makes_no_sense(spark, tmp_path, partitions):
+def test_an_impossible_number_of_partitions_is_refused(spark, tmp_path, partitions):
     stream = a_stream(spark, tmp_path, sql=AGGREGATED.spark)
     refused = Project(tmp_path).millrace("state", "repartition", "query.yaml", "--partitions", partitions)
     refused.assert_failed(f"{partitions} state partitions are not possible", "write a number from 1 to 1000")
     assert not checkpoint_root(stream.query).exists()
 
 
-def test_what_has_no_state(spark, tmp_path):
+def test_a_query_without_state_is_refused(spark, tmp_path):
     project = Project(tmp_path / "new")
     stream = a_stream(spark, tmp_path / "new", sql=AGGREGATED.spark)
     command = ("state", "repartition", "query.yaml", "--partitions", "5")
@@ -238,7 +238,7 @@ def test_what_has_no_state(spark, tmp_path):
     assert files_of(checkpoint_root(stream.query)) == before
 
 
-def test_not_while_another_holds_the_checkpoint_or_a_batch_is_unfinished(spark, tmp_path):
+def test_a_checkpoint_that_is_held_or_has_an_unfinished_batch_is_refused(spark, tmp_path):
     project = Project(tmp_path)
     stream, made = a_stream(spark, tmp_path, sql=AGGREGATED.spark), batches(seed=5)
     feed(stream, made, range(2))

@@ -123,7 +123,7 @@ def test_a_batch_without_results_is_no_sign_of_what_the_next_has(spark, monkeypa
 
 
 @pytest.mark.parametrize("division", [divided, TableResults(ResultKeys(("k",), weighted=True)).divided])
-def test_after_a_large_batch_there_may_be_none(spark, monkeypatch, division):
+def test_a_batch_without_results_may_follow_a_large_one(spark, monkeypatch, division):
     monkeypatch.setattr(fetching, "MOST_ROWS", 10)
     fetcher, tables = ResultFetcher(division), []
     for rows in (40, 0, 3):

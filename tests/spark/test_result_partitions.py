@@ -25,7 +25,7 @@ START = datetime(2024, 3, 1)
 ROWS = [(START + timedelta(seconds=n), f"key {n % 7}", n) for n in range(50)]
 PLANS = [("pkg", 3, 2), ("native", 1, 1), ("hash", 5, 3)]
 JOIN = "FROM events a JOIN others b ON a.key = b.key AND b.moment BETWEEN a.moment AND a.moment + INTERVAL 9 SECONDS"
-OTHERS = {"others": {"watermark": {"column": "moment", "delay": "30 days"}}}
+OTHERS = {"others": {"watermark": {"column": "moment", "delay": "30d"}}}
 
 
 class Counted(Sink):
@@ -60,7 +60,7 @@ class Counted(Sink):
     ],
 )  # fmt: skip
 def test_results_leave_in_the_partitions_that_are_known(spark, tmp_path, query, places):
-    stream, sink = Stream(spark, tmp_path, schema=COLUMNS, watermark=("moment", "30 days"), **query), Counted()
+    stream, sink = Stream(spark, tmp_path, schema=COLUMNS, watermark=("moment", "30d"), **query), Counted()
     plans = PLANS if places != "others" else [("pkg", 3, 2), ("pkg", 5, 2)]
     stream.feed([(each, parquet(SCHEMA, ROWS)) for each in plans], sink=sink)
     known = stream.execution.result_partitions(stream.state_partitions)

@@ -46,7 +46,7 @@ def expected(sql: str) -> Counter[tuple[str, ...]]:
         ("subqueries", "pkg"),
     ],
 )
-def test_a_source_that_is_read_twice(tmp_path: Path, name: str, algorithm: str) -> None:
+def test_a_source_that_is_read_twice_counts_each_record_once(tmp_path: Path, name: str, algorithm: str) -> None:
     project = Project(tmp_path)
     for number in range(2):  # two batches
         lines = (f"{at.replace(' ', 'T')}Z,{who},{n}\n" for at, who, n in RECORDS[number::2])

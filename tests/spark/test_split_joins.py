@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import duckdb
 import pytest
 
-from millrace_jobs.partitioners.units import CHUNK
+from millrace_jobs.partitioners.hot_key_units import CHUNK
 
 from .cli import Project
 from .joined import as_csv
@@ -57,7 +57,7 @@ def expected(project: Project, sql: str) -> Counter[tuple[str, ...]]:
     return Counter(tuple("" if value is None else str(value) for value in row) for row in rows)
 
 
-def test_plans_that_change_while_the_query_runs(tmp_path):
+def test_a_split_join_is_right_under_plans_that_change(tmp_path):
     project = Project(tmp_path)
     sql = SQL.format("")
     query = joining(project, sql)
@@ -78,7 +78,7 @@ def test_plans_that_change_while_the_query_runs(tmp_path):
     assert Counter(row[:-1] for row in project.results().elements()) == expected(project, sql)
 
 
-def test_an_outer_join_that_is_split_from_the_start(tmp_path):
+def test_an_outer_join_that_is_split_from_the_start_is_right(tmp_path):
     project = Project(tmp_path)
     sql = SQL.format("FULL")
     query = joining(project, sql, partitioner={"algorithm": "wchoices"}, emit="OnWindowClose")

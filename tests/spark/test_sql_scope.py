@@ -98,7 +98,7 @@ def test_files_are_no_tables(trips: SparkSession, tmp_path: Path, format: str, s
         check_scope(trips, text)
 
 
-def test_nor_are_they_if_spark_reads_them(trips: SparkSession, tmp_path: Path) -> None:
+def test_files_are_no_tables_where_a_setting_lets_spark_read_them(trips: SparkSession, tmp_path: Path) -> None:
     """``spark.sql.runSQLOnFiles`` is a setting, which a query may have set."""
     (tmp_path / "token").write_text("secret\n", encoding="utf-8")
     trips.conf.set("spark.sql.runSQLOnFiles", "true")
@@ -163,7 +163,7 @@ def test_a_confined_query_does_not_reach_outside_its_sql(trips: SparkSession, sq
 
 
 @pytest.mark.parametrize("sql", REACHING.values(), ids=REACHING)
-def test_without_a_policy_it_may(trips: SparkSession, sql: str) -> None:
+def test_a_query_without_a_policy_may_reach_outside_its_sql(trips: SparkSession, sql: str) -> None:
     check_scope(trips, sql)
 
 
@@ -205,7 +205,7 @@ def test_what_millrace_makes_of_the_sql_is_looked_at_too(trips: SparkSession) ->
         check_functions(trips.table("trips").selectExpr(f"reflect({NAME}) AS x"))
 
 
-def test_every_such_function_is_known_to_spark(spark: SparkSession) -> None:
+def test_every_function_that_reaches_outside_is_known_to_spark(spark: SparkSession) -> None:
     """If this fails after an upgrade of Spark: a function has another name, or is gone."""
     listed = {row.function for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
     own = {OutsideFunction.IDENTIFIER, OutsideFunction.TRANSFORM_USING, OutsideFunction.XML_SCHEMA_FILE}

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
         "SELECT e.n FROM events e WHERE e.who IN (SELECT who FROM towns WHERE town <> 'town 1')",
     ],
 )
-def test_of_one_stream(tmp_path, sql):
+def test_a_stream_is_joined_with_a_static_table(tmp_path, sql):
     project, rows = run(tmp_path, sql)
     assert rows == duckdb_rows(project, sql)
 
@@ -30,13 +30,13 @@ def test_of_one_stream(tmp_path, sql):
             JOIN clicks c ON e.who = c.who AND {NEAR} WHERE t.town IS NULL OR c.n > 100""",
     ],
 )
-def test_beside_a_join_of_two_streams(tmp_path, sql):
+def test_a_join_of_two_streams_is_joined_with_a_static_table(tmp_path, sql):
     project, rows = run(tmp_path, sql)
     assert rows == duckdb_rows(project, sql)
 
 
 @pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN"])
-def test_of_a_table_that_a_stream_looks_up(tmp_path, join):
+def test_a_table_that_a_stream_looks_up_is_joined_with_a_static_table(tmp_path, join):
     priced = f"SELECT p.at, p.who, p.n, t.town FROM prices p {join} towns t ON t.who = p.who"
     sql = f"SELECT e.n, p.n AS price, p.town FROM events e JOIN ({priced}) p ON p.who = e.who"
     project, rows = run(tmp_path, sql)
@@ -56,7 +56,7 @@ def test_a_changed_file_counts_from_the_next_start(tmp_path):
     assert [row[:2] for row in (project.results() - before).elements()] == [("1000", "moved")]
 
 
-def test_one_row_for_each_key(tmp_path):
+def test_a_static_table_has_one_row_for_each_key(tmp_path):
     sql = "SELECT e.n, t.town FROM events e JOIN towns t ON t.who = e.who"
     project, file = joining(tmp_path, sql)
     project.write("towns.csv", "who,town\na,b\nb,c\na,d\n")
@@ -69,7 +69,7 @@ def test_one_row_for_each_key(tmp_path):
     assert {row[1] for row in project.results()} == {"d"}
 
 
-def test_records_that_do_not_decode(tmp_path):
+def test_records_of_a_static_table_that_do_not_decode_follow_the_policy(tmp_path):
     project = Project(tmp_path)
     project.give("events.csv", "at,who,n\n2024-01-01T00:00:00Z,a,1\n2024-01-01T00:00:00Z,b,2\n")
     project.write("sizes.csv", "who,size\na,10\nb,large\n")
@@ -103,6 +103,6 @@ def test_records_that_do_not_decode(tmp_path):
         ("SELECT e.n FROM events e RIGHT JOIN towns t ON t.who = e.who", "a RIGHT JOIN needs all records"),
     ],
 )
-def test_what_is_refused(tmp_path, sql, said):
+def test_queries_that_cannot_join_a_static_table_are_refused(tmp_path, sql, said):
     project, file = joining(tmp_path, sql)
     project.millrace("explain", file).assert_failed(said)

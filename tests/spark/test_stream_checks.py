@@ -13,6 +13,7 @@ from sqlglot import exp
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, BUILTIN, SYNTAX, parse_query
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
@@ -35,7 +36,7 @@ def check(spark: SparkSession, folder: Path, setting: Setting, sql: str) -> None
     )
     sources = {name: open_source(name, each, folder / name, folder / "cache") for name, each in spec.sources.items()}
     planned = compile_query(spark, spec, {name: each.schema for name, each in sources.items()})
-    native = CompiledQuery(Native(sql, ""), planned.result, planned.aggregates)
+    native = CompiledQuery(Native(parsed_query(sql), ""), planned.result, planned.aggregates)
     native.check_streaming(spec, spark, sources)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from .joined import NEAR, duckdb_rows, give, joining, sources_of
-from .test_evolution_runs import files_of
+from .result_files import files_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 

@@ -51,7 +51,7 @@ def results(project):
     return Counter(row[:2] for row in project.results().elements())
 
 
-def test_in_runs_that_end(tmp_path):
+def test_runs_that_end_read_tables_before_streams(tmp_path):
     project, query = project_of(tmp_path)
     for days in ([1], [1, 2]):
         if days[1:]:
@@ -63,7 +63,7 @@ def test_in_runs_that_end(tmp_path):
         assert results(project) == expected(*days)
 
 
-def test_in_a_run_that_goes_on(tmp_path):
+def test_a_run_that_goes_on_reads_tables_before_streams(tmp_path):
     project, query = project_of(tmp_path)
     with project.start("run", query) as run:
         printed = run.wait_for(f"rows={HOURS} ")

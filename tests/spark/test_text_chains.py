@@ -34,7 +34,7 @@ SCHEMA = "since TIMESTAMP, until TIMESTAMP, who STRING, n BIGINT, top DOUBLE"
 
 
 @pytest.mark.parametrize("algorithm", ["hash", "native"])
-def test_a_chain_of_three(tmp_path: Path, algorithm: str) -> None:
+def test_three_queries_read_one_anothers_text(tmp_path: Path, algorithm: str) -> None:
     project = Project(tmp_path)
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("at", "who", "x"), *EVENTS])

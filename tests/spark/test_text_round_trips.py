@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
 from millrace_jobs.run.failures import explain_failure
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
@@ -21,7 +22,6 @@ from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.messages import encoded, fetched_rows
 from millrace_jobs.sinks.kafka.table import _row
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.messages import TextDecoder
 
 pytestmark = pytest.mark.spark
@@ -52,7 +52,7 @@ VALUES = {
     "DECIMAL(38,0)": st.integers(-(10**38) + 1, 10**38 - 1),
 }
 ROWS = st.lists(st.tuples(*(values | st.none() for values in VALUES.values())), min_size=30, max_size=120)
-SCHEMA = arrow_schema([(f"c{place} {kind[:3]}", kind) for place, kind in enumerate(VALUES)])
+SCHEMA = a_schema([(f"c{place} {kind[:3]}", kind) for place, kind in enumerate(VALUES)])
 
 few = settings(
     max_examples=6,
@@ -100,7 +100,7 @@ def read(folder, format, schema, log, replicas=1):
 
 
 @pytest.mark.parametrize("format", ["csv", "json"])
-def test_files(spark, tmp_path_factory, format):
+def test_files_are_read_back_as_they_were_written(spark, tmp_path_factory, format):
     schema = SCHEMA if format == "json" else SCHEMA.remove(list(VALUES).index("BINARY"))
 
     @few
@@ -118,9 +118,9 @@ def test_files(spark, tmp_path_factory, format):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in ("BINARY", "DECIMAL(38,38)")])
-def test_a_csv_file_of_one_column(spark, tmp_path, kind):
+def test_a_csv_file_of_one_column_is_read_back_as_it_was_written(spark, tmp_path, kind):
     rows = [(value,) for value in ["", " ", "\t", "\n", '"', "x"]] if kind == "STRING" else [(None,), (1,), (None,)]
-    schema = arrow_schema([("only", kind)])
+    schema = a_schema([("only", kind)])
     wanted = table([(True,) if kind == "BOOLEAN" and value else (value,) for (value,) in rows], schema)
     written(spark, tmp_path / "out", wanted, "csv")
     assert exactly(read(tmp_path / "out", "csv", schema, tmp_path / "log")) == exactly(wanted)
@@ -128,17 +128,17 @@ def test_a_csv_file_of_one_column(spark, tmp_path, kind):
 
 def test_a_null_that_would_be_the_empty_string_is_refused(spark, tmp_path):
     with pytest.raises(Exception, match="a NULL cannot be written") as raised:
-        written(spark, tmp_path / "out", table([("x",), (None,)], arrow_schema([("only", "STRING")])), "csv")
+        written(spark, tmp_path / "out", table([("x",), (None,)], a_schema([("only", "STRING")])), "csv")
     assert str(explain_failure(str(raised.value))) == (
         "spec.sink.files: a NULL cannot be written to a CSV file with one column of text, where it would be the empty "
         "string; select another column beside it, or write json or parquet"
     )
 
 
-def test_csv_is_what_others_read(spark, tmp_path):
+def test_csv_is_read_by_other_readers_as_it_was_written(spark, tmp_path):
     """Python's csv module has no NULL; the readers of Spark and DuckDB take an empty string for NULL."""
     texts = ["", "C:\\data,old\\", 'q"\\', '"', ' "blank" ', "a\nb", "\\n", "x\ty", " x ", "NULL"]
-    schema = arrow_schema([("n", "INT"), ("text", "STRING")])
+    schema = a_schema([("n", "INT"), ("text", "STRING")])
     written(spark, tmp_path / "out", table(list(enumerate(texts)), schema), "csv")
     found, pandas = {}, {}
     for file in (tmp_path / "out").glob("*.csv"):
@@ -166,7 +166,7 @@ def check_messages(spark, rows):
         assert exactly(pa.Table.from_batches([records])) == exactly(wanted, zero)
 
 
-def test_kafka_messages(spark):
+def test_kafka_messages_are_read_back_as_they_were_written(spark):
     check_messages(spark)
 
 

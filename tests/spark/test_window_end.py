@@ -98,7 +98,7 @@ def test_each_batch_emits_what_event_time_has_reached_and_what_changed(spark, tm
 SECONDS = "2024-01-01T00:0{}Z,{},{}\n"
 
 
-def test_the_kinds_of_aggregates_that_merge(tmp_path):
+def test_all_kinds_of_aggregates_merge_at_the_end_of_a_window(tmp_path):
     project = Project(tmp_path)
     project.give("1.csv", "at,who,n\n" + "".join(SECONDS.format(f"0:{s}", "ab"[s % 2], s) for s in range(10, 60)))
     project.give("2.csv", "at,who,n\n" + SECONDS.format("1:10", "a", 1))

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from .exchanging_executors import WIRES, record_markers, task_marker
+from lab import exchanging_executors
+from lab.exchanging_executors import WIRES, record_markers, task_marker
+
 from .loopback import watched
 
 pytestmark = pytest.mark.timeout(900)
 
 PROGRAM = Path(__file__).with_name("authenticating_driver.py")
-EXCHANGING = Path(__file__).with_name("exchanging_executors.py")
+EXCHANGING = Path(exchanging_executors.__file__)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def test_with_the_secret_an_executor_is_answered(ends):
     ("executor", "refusal"),
     [("wrong", "Authentication failed"), ("none", "Unknown challenge"), ("weaker", "Unknown challenge")],
 )
-def test_without_it_or_without_encryption_it_is_refused(ends, executor, refusal):
+def test_an_executor_without_the_secret_or_encryption_is_refused(ends, executor, refusal):
     assert refusal in ends[executor]
     assert ANSWER not in ends[executor]
 

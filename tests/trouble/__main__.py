@@ -70,7 +70,8 @@ def _work(options: argparse.Namespace, first: int, until: float, ran: Counter[st
     command = [sys.executable, "-m", "trouble.worker", options.seed, str(first), str(until), options.plans]
     command += [options.without, str(options.shrink), str(options.out), "\n".join(found)]
     # a case may have a folder of its own as its working directory
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    tests = Path(__file__).resolve().parents[1]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (tests.parent, tests)))}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka.topics import committed
+from lab.topics import committed
 
 from .answers import Row, expected_tables, rows_of
 from .arrivals import FILES

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafka.topics import Message, table_of
+from lab.topics import Message, table_of
 
 from .answers import Row, rows_of
 

@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bench.dedicated.arrivals import Arrival, punctuality
 from bench.dedicated.heavy import NewestDigests
 from bench.dedicated.progress import Progress, speed
 from bench.dedicated.report import Figure, ratios
 from bench.dedicated.runs import batch_milliseconds, task_seconds
-from hypothesis import given
-from hypothesis import strategies as st
-
 from millrace_jobs.dedicated.manifest import Manifest
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.plan.control import Pin

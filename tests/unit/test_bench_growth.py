@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from bench.control_groups import ControlGroup, ProcessTree, process_account
 from bench.growth import report
 from bench.growth.__main__ import cases_of, sizes_of
@@ -20,8 +23,6 @@ from bench.growth.judge import RIGHT, CountedKeys, GrowthMark, GrowthWatch, verd
 from bench.growth.report import GrowthFigure, GrowthRestart
 from bench.growth.stream import keys_of
 from bench.peers.engines import _checkpoint
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 MIB = 1 << 20
 
@@ -49,7 +50,7 @@ def test_keys_take_turns_where_each_is_due_once_a_batch(size: int, number: int) 
     assert sorted(keys_of(case, number * size, (number + 1) * size)) == list(range(size))
 
 
-def test_sizes_and_cases_of_a_command_line() -> None:
+def test_sizes_and_cases_are_read_from_the_command_line() -> None:
     assert sizes_of("10k,1M,7,2.5k") == [10_000, 1_000_000, 7, 2_500]
     options = Namespace(parts="keys,state", sizes="10k,1M", records=50_000, fresh=0.1)
     assert [(case.part, case.records, case.keys) for case in cases_of(options)] == [

@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+
 from bench.joins.cases import JoinCase
 from bench.joins.judge import JoinResults, digest_of, expected
 

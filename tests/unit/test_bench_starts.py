@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench.control_groups import accounting_folder
 from bench.processes import running
 from bench.processor_time import seconds_of
@@ -44,10 +45,10 @@ def test_each_process_and_thread_is_a_part_of_one_thing():
             10: process(1, "millrace python run", 2.0, 0.5),
             11: process(10, "java java org.apache.spark.deploy.SparkSubmit", 5.0, 0.75, **java),
             12: process(11, "sh sh worker-python", 0.0, 0.25),
-            20: process(10, "python python -m millrace_jobs.zygote_server 3", 1.5, 0.5),
-            21: process(20, "daemon python -m millrace_jobs.zygote_server 3", 0.125),
-            22: process(21, "daemon python -m millrace_jobs.zygote_server 3", 1.0),
-            23: process(20, "python_streamin python -m millrace_jobs.zygote_server 3", 0.25),
+            20: process(10, "python python -m millrace_jobs.process.zygote_server 3", 1.5, 0.5),
+            21: process(20, "daemon python -m millrace_jobs.process.zygote_server 3", 0.125),
+            22: process(21, "daemon python -m millrace_jobs.process.zygote_server 3", 1.0),
+            23: process(20, "python_streamin python -m millrace_jobs.process.zygote_server 3", 0.25),
         },
         10,
     )

@@ -289,7 +289,7 @@ def test_validate_and_explain_refuse_what_cannot_run_as_a_stream(
     assert "Spark does not accept" not in result.out + result.err  # it was not started
 
 
-def test_run_without_a_file_with_a_broken_one_and_with_too_many_queries(project: Project, millrace: Millrace) -> None:
+def test_run_refuses_missing_and_broken_files_and_several_queries(project: Project, millrace: Millrace) -> None:
     millrace("run", "missing.yaml").assert_failed("missing.yaml: there is no such file; check the path")
     project.write("broken.yaml", "kind: StreamQuery\nmetadata: {name: x\nspec: \n")
     millrace("run", "broken.yaml").assert_failed("broken.yaml:3: is not valid YAML at column 5")
@@ -300,7 +300,7 @@ def test_run_without_a_file_with_a_broken_one_and_with_too_many_queries(project:
     millrace("run", str(one.name), "--plan", "plan.yaml").assert_failed("plan.yaml: there is no such file")
 
 
-def test_a_checkpoint_that_cannot_be_used(project: Project, millrace: Millrace) -> None:
+def test_a_checkpoint_that_cannot_be_used_is_refused(project: Project, millrace: Millrace) -> None:
     project.give("1.csv", RECORDS)
     below = project.query(SQL, checkpoint={"uri": (project.inbox / "1.csv" / "state").as_uri()})
     millrace("run", below).assert_failed(": spec.checkpoint: the checkpoint", "cannot be written: Not a directory")
@@ -349,7 +349,7 @@ abandoned = threading.Event()
 def start_at_once(monkeypatch: pytest.MonkeyPatch, job: StartingRun) -> None:
     """Let ``run`` have this job, whatever its file."""
     query = SimpleNamespace(name="query")
-    monkeypatch.setattr("millrace_jobs.cli._query_for_spark", lambda *_, **__: query)
+    monkeypatch.setattr("millrace_jobs.commands.run.query_for_spark", lambda *_, **__: query)
     monkeypatch.setattr("millrace_jobs.run.job.Job", lambda *_, **__: job)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import yaml
-from bench.cluster.scenarios import SCENARIOS
 
+from bench.cluster.scenarios import SCENARIOS
 from lab.parts.millrace_images import EXAMPLE
 from millrace_api.model.deployment import Placement
 from millrace_api.model.streamquery import StreamQuery

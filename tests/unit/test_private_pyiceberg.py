@@ -27,7 +27,7 @@ PRIVATE = {
 
 
 @pytest.mark.parametrize(("name", "parameters"), PRIVATE.items(), ids=lambda value: str(value).partition(":")[2])
-def test_the_installed_version_has_it(name, parameters):
+def test_the_installed_version_has_each_private_name(name, parameters):
     module, _, path = name.partition(":")
     found = import_module(module)
     for part in path.split("."):
@@ -56,7 +56,7 @@ def is_own(value: ast.expr) -> bool:
     return isinstance(value, ast.Name) and value.id in ("self", "cls")
 
 
-def test_there_are_no_others():
+def test_no_other_private_names_are_used():
     used = {
         name
         for path in JOBS.rglob("*.py")

@@ -17,6 +17,9 @@ NEXMARK = ("23", "24", "25", "26", "27", "28")
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ; [^\\]*)? \\\n(?P<hashes>(?: +--hash=.*\n)*)", re.M)
 
+ENTRIES = (".py", "/__main__.py")
+"""A program is a module, or a package with a main module."""
+
 
 def pins(file: str = "constraints.txt") -> dict[str, re.Match[str]]:
     return {pin["name"]: pin for pin in PIN.finditer((ROOT / file).read_text())}
@@ -59,7 +62,7 @@ def test_an_image_can_be_built_for_any_architecture(image):
 
 
 def test_files_are_small():
-    folders = ("crds", "jobs", "operator", "research", "tests", "bench", "examples", "monitoring")
+    folders = ("crds", "jobs", "operator", "research", "support", "tests", "bench", "lab", "examples", "monitoring")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
     assert {name: lines for name, lines in sizes.items() if lines > 450} == {}
@@ -72,11 +75,44 @@ def test_the_readme_names_every_target():
     assert [target for target in targets if f"make {target}" not in readme.read_text()] == []
 
 
+def test_make_help_fits_on_a_screen_of_24_lines():
+    listing = subprocess.run(["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    lines = listing.stdout.splitlines()
+    assert len(lines) <= 24
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_every_benchmark_that_make_knows_is_a_program_and_has_a_row_in_the_docs():
+    makefile = (ROOT / "Makefile").read_text()
+    names = " ".join(re.findall(r"^BENCHES\w* := (.+)$", makefile, re.M)).split()
+    modules = dict(re.findall(r"^MODULE_(\w+) := (\S+)$", makefile, re.M))
+    files = [modules.get(name, f"bench.{name}").replace(".", "/") + suffix for name in names for suffix in ENTRIES]
+    programs = [file for file in files if (ROOT / file).exists() or (ROOT / "research" / file).exists()]
+    assert len(programs) == len(names)
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/benchmarks.md").read_text().split("\n## ")[1], re.M)
+    assert rows == sorted(names)
+    assert modules.keys() <= set(names)
+
+
+def test_make_names_all_benchmarks_where_the_name_is_none_of_them():
+    done = subprocess.run(["make", "bench", "NAME=nothing"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "NAME='nothing' is no benchmark: write NAME= and one of arena batching" in done.stderr
+
+
 def test_make_test_runs_every_folder_of_tests():
     named = re.findall(r"^tests-of-\w+: FOLDERS = (.+)$", (ROOT / "Makefile").read_text(), re.M)
     there = {path.relative_to(ROOT).parts[1] for path in (ROOT / "tests").rglob("test_*.py")}
     folders = {word for line in named for word in line.split() if word.startswith("tests/")}
     assert folders == {f"tests/{folder}" for folder in there}
+
+
+def test_tests_do_not_import_tests():
+    """What they share is in modules without the prefix; in Azure, a checkpoint goes through the tests of S3 again."""
+    again = ROOT / "tests/object_store/test_azure.py"
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path != again]
+    found = re.compile(r"^ *(from \S*\btest_\w+ import|from \S+ import test_|import \S*\btest_)", re.M)
+    assert [str(path.relative_to(ROOT)) for path in files if found.search(path.read_text())] == []
 
 
 def test_every_example_is_run_by_a_test():

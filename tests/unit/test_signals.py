@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from millrace_jobs.signals import interrupt_handler_kept
+from millrace_jobs.process.signals import interrupt_handler_kept
 
 
 def _fail_to_start_spark():

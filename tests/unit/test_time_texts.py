@@ -18,7 +18,7 @@ YEAR_1, YEAR_10000 = -62_135_596_800_000_000, 253_402_300_800_000_000
 @example(YEAR_1)
 @example(YEAR_10000)
 @example(-62_167_219_200_000_001)
-def test_a_time_and_its_text(micros):
+def test_a_time_of_any_year_has_a_text_and_is_read_back(micros):
     year, rest = re.fullmatch(r"(-?\d+)(-.*)", str(np.datetime64(micros, "us"))).groups()
     sign = "+" if micros >= YEAR_10000 else "-" if int(year) < 0 else ""
     text = f"{sign}{abs(int(year)):04}{rest}"
@@ -28,13 +28,13 @@ def test_a_time_and_its_text(micros):
     assert date_text(text.partition("T")[0]) == text.partition("T")[0]
 
 
-def test_offsets():
+def test_a_time_is_read_with_its_offset():
     assert micros_of("+10000-01-01T01:00:00+02:00") == YEAR_10000 - 3_600_000_000
     assert micros_of("+10000-01-01T01:00:00+02:00", zoned=False) == YEAR_10000 + 3_600_000_000
 
 
 @pytest.mark.parametrize("text", ["", "+10000", "10000-13-01", "+10000-02-30", "-2024", "now"])
-def test_what_is_no_time(text):
+def test_a_text_that_is_no_time_is_refused(text):
     with pytest.raises(ValueError):
         micros_of(text)
 

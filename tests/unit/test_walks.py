@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("crds/millrace_api", "crds/millrace_support", "jobs/millrace_jobs", "operator/millrace_operator")
+PACKAGES = ("crds/millrace_api", "support/millrace_support", "jobs/millrace_jobs", "operator/millrace_operator")
 ROW = re.compile(r"^\| (\d+) \| `([\w.]+)` \| `([\w/]+\.py)` \| .+ \|$", re.M)
 
 

@@ -14,7 +14,7 @@ PACKAGES = (
     "operator/millrace_operator",
     "research/millrace_research",
     "crds/millrace_api",
-    "crds/millrace_support",
+    "support/millrace_support",
     "monitoring",
     "tools",
     "bench",

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import millrace_jobs
-from millrace_jobs.zygote import Zygote
-from millrace_jobs.zygote_server import ZygoteServer as Server
+from millrace_jobs.process.zygote import Zygote
+from millrace_jobs.process.zygote_server import ZygoteServer as Server
 
-PYTHON = Path(millrace_jobs.__file__).with_name("worker-python")
+PYTHON = Path(millrace_jobs.__file__).with_name("process") / "worker-python"
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -120,7 +120,7 @@ def test_a_process_is_as_if_python_had_been_started_for_it(zygote, folder):
     assert pid != process.pid
 
 
-def test_many_processes_at_once(zygote, folder):
+def test_many_processes_can_be_started_at_once(zygote, folder):
     processes = [start(zygote, folder, "tell", number, WANTED="") for number in range(8)]
     for number, process in enumerate(processes):
         out, _ = process.communicate("")
@@ -128,7 +128,7 @@ def test_many_processes_at_once(zygote, folder):
 
 
 @pytest.mark.parametrize("status", [0, 7])
-def test_its_exit_status_is_that_of_its_child(zygote, folder, status):
+def test_the_exit_status_of_a_process_is_that_of_its_child(zygote, folder, status):
     process = start(zygote, folder, "end", status)
     process.communicate()
     assert process.returncode == status
@@ -230,9 +230,9 @@ def test_a_zygote_that_goes_before_it_answers_is_done_without(folder, tmp_path):
     assert (loaded, pid) == (False, process.pid)
 
 
-def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder):
+def test_a_zygote_ends_with_its_starter_once_its_children_have_ended(folder):
     program = (
-        "import json, time; from millrace_jobs.zygote import Zygote; zygote = Zygote(quiet=True); "
+        "import json, time; from millrace_jobs.process.zygote import Zygote; zygote = Zygote(quiet=True); "
         "print(json.dumps([zygote._process.pid, zygote.settings]), flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
@@ -249,7 +249,7 @@ def test_it_ends_with_the_process_that_started_it_once_its_children_have(folder)
     process.communicate()
 
 
-def test_one_that_is_ended_at_once_leaves_no_folder():
+def test_a_zygote_that_is_ended_at_once_leaves_no_folder():
     zygote = Zygote(quiet=True)
     zygote.end()
     assert not Path(zygote.settings["MILLRACE_ZYGOTE"]).parent.exists()

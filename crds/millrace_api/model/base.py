@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 
@@ -67,8 +68,6 @@ class Authored(StrEnum):
     """Only a Connection has it."""
     OPTIONAL = "optional"
     """It may be left out, since a Connection has it."""
-    DEPRECATED = "deprecated"
-    """It is read as before, without a schema in the CRD; new documents have it in a Connection."""
 
     @property
     def keywords(self) -> dict[str, JsonValue]:
@@ -132,7 +131,7 @@ class Model(BaseModel):
 
     def _quote(self, name: str) -> str:
         value, alias = getattr(self, name), _yaml_name(type(self), name)
-        return f"{alias}: {value}" if isinstance(value, str | int | float) else alias
+        return f"{alias}: {value}" if isinstance(value, str | int | float | Decimal) else alias
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
-from millrace_api.model.values import ByteSize, Count, Number, Parameters, Text, Uri
+from millrace_api.model.values import ByteSize, Cores, Count, Number, Parameters, Text, Uri
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
 _DECISION = OnChange(Effect.IN_PLACE, "in place, from the next scaling decision")
@@ -77,7 +77,9 @@ class Replicas(Model):
 class Pod(Model):
     """Size of a pod, and what to add to it."""
 
-    cores: Annotated[Count, REPLACED] = Field(default=1, description="CPU cores.")
+    cores: Annotated[Cores, REPLACED] = Field(
+        default=Cores(1), description="CPU cores that the pod requests, such as 2 or 500m."
+    )
     memory: Annotated[ByteSize, REPLACED] = Field(default=ByteSize("1g"), description="Memory of the JVM.")
     pod_template: Annotated[dict[str, Any] | None, REPLACED] = Field(
         default=None, description="Pod template merged strategically into the generated pod."
@@ -87,7 +89,10 @@ class Pod(Model):
 class PartitionerPod(Pod):
     """Size of a partitioner replica's pod while the plan's placement is Dedicated, and what to add to it."""
 
-    cores: Count = Field(default=1, description="CPU cores; scaling counts them as it counts those of executors.")
+    cores: Cores = Field(
+        default=Cores(1),
+        description="CPU cores that the pod requests, such as 2 or 500m.",
+    )
     memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
 
 
@@ -141,10 +146,18 @@ class ExecutorsSpec(Pod):
     rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
 
     # /scale reads and writes this field, so it always has a value
-    initial: Annotated[Count, IN_PLACE] = Field(default=1, description="Executors at the start; kubectl scale sets it.")
+    initial: Annotated[Count, IN_PLACE] = Field(
+        default=1,
+        description="Executors at the start, and of the next plan when it is changed, as by kubectl scale. Scaling "
+        "goes on from there.",
+    )
     min: Annotated[Count, _BOUND] = Field(default=1, description="Minimum number of executors.")
     max: Annotated[Count, _BOUND] = Field(default=8, description="Maximum number of executors.")
-    cores: Annotated[Count, REPLACED] = Field(default=2, description="CPU cores of each executor.")
+    cores: Annotated[Cores, REPLACED] = Field(
+        default=Cores(2),
+        description="CPU cores that each executor requests, such as 2 or 500m. Spark runs as many tasks at once, "
+        "rounded up: 2 for 1500m, 1 for 500m.",
+    )
     memory: Annotated[ByteSize, REPLACED] = Field(default=ByteSize("2g"), description="Memory of each executor's JVM.")
 
 
@@ -170,7 +183,8 @@ class Scaling(Model):
     )
 
     mode: Annotated[ScalingMode, _DECISION] = Field(
-        default=ScalingMode.ACTIVE, description="Active scales, Advise only reports, Off does neither."
+        default=ScalingMode.ACTIVE,
+        description='Active scales, Advise only reports, "Off", which needs its quotes in YAML, does neither.',
     )
     target: Annotated[Number, Field(gt=0, le=1), _DECISION] = Field(
         default=0.9, description="Utilization above which to scale out."
@@ -194,7 +208,11 @@ class CheckpointSpec(Model):
     """Where offsets, plans and state are stored."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("uri", "claim", hint="write uri: file:///var/lib/millrace or claim: the name of a volume claim"),
+        exactly_one(
+            "uri",
+            "claim_name",
+            hint="write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
+        ),
     )
 
     uri: Uri | None = Field(
@@ -202,6 +220,6 @@ class CheckpointSpec(Model):
         description="Folder as a file URI, such as file:///var/lib/millrace, or a prefix in S3 or Azure, such as "
         "s3a://lake/checkpoints/trips or abfss://lake@account.blob.core.windows.net/trips.",
     )
-    claim: Annotated[Text, Field(max_length=253)] | None = Field(
-        default=None, description="PersistentVolumeClaim in the query's namespace."
+    claim_name: Annotated[Text, Field(max_length=253)] | None = Field(
+        default=None, description="Name of a PersistentVolumeClaim in the query's namespace."
     )

@@ -26,10 +26,10 @@ class KafkaConnection(Model):
         json_schema_extra=Authored.OPTIONAL.keywords,
     )
     tls: Annotated[Tls | None, FREE] = Field(
-        default=None, description="Use TLS.", json_schema_extra=Authored.DEPRECATED.keywords
+        default=None, description="Use TLS.", json_schema_extra=Authored.NOTHING.keywords
     )
     sasl: Annotated[Sasl | None, FREE] = Field(
-        default=None, description="Log in with SASL.", json_schema_extra=Authored.DEPRECATED.keywords
+        default=None, description="Log in with SASL.", json_schema_extra=Authored.NOTHING.keywords
     )
     options: Annotated[ClientOptions, External(ExternalKind.CLIENT_OPTIONS), FREE] = Field(
         default={},
@@ -59,10 +59,10 @@ REFERENCE_RULES = (
         None,
     ),
     Rule(
-        "a connection has its own bootstrapServers, tls and sasl",
+        "a connection has its own bootstrapServers",
         "leave them out beside connection",
         (),
-        "!has(self.connection) || !(has(self.bootstrapServers) || has(self.tls) || has(self.sasl))",
+        "!has(self.connection) || !has(self.bootstrapServers)",
         None,
     ),
 )
@@ -85,14 +85,14 @@ class KafkaReference(KafkaConnection):
 class KafkaOffsets(StrEnum):
     """A position in every Kafka partition."""
 
-    EARLIEST = "earliest"
-    LATEST = "latest"
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
 
 
 class EndingOffsets(StrEnum):
     """A position in every Kafka partition at which a query stops: at the earliest one it would read nothing."""
 
-    LATEST = "latest"
+    LATEST = "Latest"
 
 
 class TopicPartition(Model):
@@ -149,13 +149,13 @@ class KafkaSourceSpec(KafkaReference):
         default=None, min_length=1, max_length=256, description="Exactly these partitions."
     )
     starting_offsets: Annotated[KafkaOffsets | None, START] = Field(
-        default=None, description="Where a new query starts: earliest (default) or latest."
+        default=None, description="Where a new query starts: Earliest (default) or Latest."
     )
     starting_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Start at the first record at or after this time."
     )
     ending_offsets: Annotated[EndingOffsets | None, START] = Field(
-        default=None, description="latest: stop at the offsets that were the latest at the start."
+        default=None, description="Latest: stop at the offsets that were the latest at the start."
     )
     ending_timestamp: Annotated[Timestamp | None, START] = Field(
         default=None, description="Stop before the first record at or after this time."

@@ -97,7 +97,7 @@ class Avro(Model):
             "exactly one of writerSchema, registry is needed",
             "give the schema itself, or leave it out beside connection: NAME of a Connection with a registry",
             ("writer_schema", "registry"),
-            "[has(self.writerSchema), has(self.registry)].filter(given, given).size() <= 1",
+            None,
             lambda avro: (avro.writer_schema is None) != (avro.registry is None),
         ),
     )
@@ -109,7 +109,8 @@ class Avro(Model):
     )
     registry: Annotated[Text | None, External(ExternalKind.SCHEMA_REGISTRIES), FREE] = Field(
         default=None,
-        description="Deprecated: URL of a schema registry without a login; write it in a Connection.",
+        description="URL of a schema registry; messages carry its framing.",
+        json_schema_extra=Authored.NOTHING.keywords,
     )
     login: Annotated[RegistryLogin | None, FREE] = Field(
         default=None, description=_LOGIN, json_schema_extra=Authored.NOTHING.keywords

@@ -124,7 +124,8 @@ class SourceSpec(Model):
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
             (),
             "has(self.schema) || !(has(self.files) || has(self.replay) || (has(self.kafka) && "
-            "(!has(self.format) || self.format in ['json', 'csv'] || (has(self.avro) && has(self.avro.registry)))))",
+            "(!has(self.format) || self.format in ['json', 'csv'] || "
+            "(has(self.avro) && !has(self.avro.writerSchema)))))",
             lambda s: s.ddl is not None or s.protobuf is not None or not (s.files or s.replay or s.needs_schema),
         ),
         Rule(

@@ -112,7 +112,7 @@ class WindowSpec(Model):
         description="TIMESTAMP column with the event time; also a field of a STRUCT, if the watermark is on it.",
         examples=["pickup"],
     )
-    size: PositiveDuration = Field(description="Length of the window.", examples=["10 minutes"])
+    size: PositiveDuration = Field(description="Length of the window.", examples=["10m"])
     slide: PositiveDuration | None = Field(default=None, description="Distance between windows; default: the size.")
 
 

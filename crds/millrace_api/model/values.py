@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -28,7 +30,7 @@ _MICROSECONDS = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-_UNIT = "us|ms|s|m|h|d|(?:microsecond|millisecond|second|minute|hour|day)s?"
+_PART = "[0-9]{1,12}(?:us|ms|s|m|h|d)"
 _LONGEST_DAYS = 36_500
 
 
@@ -44,7 +46,7 @@ class _TextValue(str):
 
     def __new__(cls, text: str) -> Self:
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
-        if not isinstance(text, str) or not re.fullmatch(cls.pattern, text) or len(text) > cls.max_length:
+        if not isinstance(text, str) or len(text) > cls.max_length or not re.fullmatch(cls.pattern, text):
             raise problem(f"{_quoted(text)} is not {cls.what}", cls.hint)
         return super().__new__(cls, text)
 
@@ -62,26 +64,24 @@ class _TextValue(str):
 
 
 class Duration(_TextValue):
-    """A length of time, a whole number and a unit: ``500ms``, ``30s``, ``10 minutes``, ``1h``, ``2 days``."""
+    """A length of time in whole numbers with units, as in Go: ``500ms``, ``30s``, ``1h30m``; and ``d``, 24 hours."""
 
     __slots__ = ()
-    pattern = f"[0-9]{{1,12}} ?(?:{_UNIT})"
+    pattern = f"(?:{_PART})+"
     what = "a duration"
-    hint = "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days"
+    hint = "write whole numbers, each with one of d, h, m, s, ms, us, such as 500ms, 30s, 1h30m or 7d"
 
     def __new__(cls, text: str) -> Self:
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         value = super().__new__(cls, text)
         if value.microseconds > _LONGEST_DAYS * _MICROSECONDS["d"]:
-            raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS} days")
+            raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS}d")
         return value
 
     @property
     def microseconds(self) -> int:
         """The whole length in microseconds (not a component of it)."""
-        number, unit = re.fullmatch(r"([0-9]+) ?(\w+)", self).groups()  # type: ignore[union-attr]
-        short = {"mic": "us", "mil": "ms"}.get(unit[:3], unit[0]) if len(unit) > 2 else unit
-        return int(number) * _MICROSECONDS[short]
+        return sum(int(number) * _MICROSECONDS[unit] for number, unit in re.findall(r"([0-9]+)([a-z]+)", self))
 
     @property
     def timedelta(self) -> timedelta:
@@ -98,7 +98,7 @@ class PositiveDuration(Duration):
     """A :class:`Duration` longer than zero."""
 
     __slots__ = ()
-    pattern = f"0*[1-9][0-9]{{0,11}} ?(?:{_UNIT})"
+    pattern = f"(?:{_PART})*0*[1-9][0-9]{{0,11}}(?:us|ms|s|m|h|d)(?:{_PART})*"
     what = "a duration longer than zero"
 
 
@@ -124,7 +124,64 @@ class ByteSize(_TextValue):
         return int(self[:-1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[self[-1]]
 
 
+class Cores(Decimal):
+    """A number of CPU cores, as Kubernetes writes it: ``2``, ``"2"``, ``"1.5"`` or ``1500m``.
+
+    Whichever was written, equal numbers are the same value: documents have ``2`` or ``1500m``.
+    """
+
+    __slots__ = ()
+    most: ClassVar[int] = 999_999
+    max_length: ClassVar[int] = 10
+    pattern: ClassVar[str] = (
+        r"[1-9][0-9]{0,8}m|[1-9][0-9]{0,5}(\.[0-9]{1,3})?|0\.([1-9][0-9]{0,2}|0[1-9][0-9]?|00[1-9])"
+    )
+    what: ClassVar[str] = "a number of CPU cores"
+    hint: ClassVar[str] = 'write a whole number from 1 to 999999, or a quantity such as 500m or, in quotes, "1.5"'
+
+    def __new__(cls, written: object) -> Self:
+        """Check a whole number or a text; raise a ``ValueError`` that quotes it and says what to write."""
+        if isinstance(written, cls):
+            return written
+        if isinstance(written, int) and not isinstance(written, bool) and 1 <= written <= cls.most:
+            return super().__new__(cls, written)
+        if not isinstance(written, str) or len(written) > cls.max_length or not re.fullmatch(cls.pattern, written):
+            raise problem(f"{_quoted(written)} is not {cls.what}", cls.hint)
+        return super().__new__(cls, Decimal(written[:-1]) / 1000 if written.endswith("m") else written)
+
+    @property
+    def slots(self) -> int:
+        """The number of tasks that Spark runs at once on these cores, which is the next whole number."""
+        return math.ceil(self)
+
+    @property
+    def quantity(self) -> str:
+        """The number as the API server stores it, so that a manifest does not differ from its stored object."""
+        return str(int(self)) if self == int(self) else f"{int(self * 1000)}m"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def in_documents(cores: Cores) -> int | str:
+            return int(cores) if cores == int(cores) else cores.quantity
+
+        return core_schema.no_info_plain_validator_function(
+            cls, serialization=core_schema.plain_serializer_function_ser_schema(in_documents)
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {
+            "type": ["integer", "string"],
+            "minimum": 1,
+            "maximum": cls.most,
+            "pattern": f"^({cls.pattern})$",
+            "maxLength": cls.max_length,
+        }
+
+
 def _quoted(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()  # as YAML has it
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -140,9 +197,8 @@ def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterVali
     return AfterValidator(check), WithJsonSchema(schema)
 
 
-OBJECT_NAME_LENGTH = 45
-"""Maximum length of a query's name: it leaves room for the suffixes of the objects made from the query, which may have
-63 characters in Kubernetes."""
+OBJECT_NAME_LENGTH = 63
+"""Maximum length of a query's name, which is the value of a label of all objects made from the query."""
 
 ObjectName = Annotated[
     str,

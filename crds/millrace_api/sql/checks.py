@@ -13,7 +13,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.clause_checks import clause_problems, comment_problems
-from millrace_api.sql.dialect import FUNCTIONS, StreamingSql, parse_query, problem_at, start_of
+from millrace_api.sql.dialect import FUNCTIONS, problem_at, start_of
 from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
 from millrace_api.sql.groups import is_any_window
@@ -21,7 +21,8 @@ from millrace_api.sql.kind_checks import Kind, KindOf, kind_of, kind_of_type, ki
 from millrace_api.sql.name_checks import name_problems
 from millrace_api.sql.nested_fields import field_problems, outermost, path_of
 from millrace_api.sql.nested_times import star_problems, with_time_columns
-from millrace_api.sql.result_names import expanded_names
+from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.result_names import expanded_names, output_names
 from millrace_api.sql.size import size_problems
 from millrace_api.sql.source_table import SourceTable
 from millrace_api.sql.stream_checks import stream_problems
@@ -51,11 +52,12 @@ def check_sql(
         as_stream: whether SQL that Spark refuses as a stream is a problem.
     """
     try:
-        query = parse_query(text)
+        parsed = parsed_query(text)
     except MillraceError as error:
         return list(error.problems)
-    if refused := [*size_problems(query), *comment_problems(text)]:
+    if refused := [*size_problems(parsed.tree), *comment_problems(text)]:
         return refused
+    query = parsed.copy()  # hints and event times are rewritten
     for hint in list(query.find_all(exp.Hint)):
         hint.pop()  # hints name tables by alias, and Spark ignores unknown names
     problems = list(_unknown_tables(text, query, tables))
@@ -138,7 +140,10 @@ def _uneven_sides(text: str, query: exp.Query, tables: Mapping[str, SourceTable]
     columns = {name: None if table.columns is None else [each.name for each in table.columns]
                for name, table in tables.items()}  # fmt: skip
     for operation in query.find_all(exp.SetOperation):
-        one, other = (expanded_names(side.unnest(), columns) for side in (operation.this, operation.expression))
+        one, other = (
+            expanded_names(traverse_scope(side.unnest())[-1], columns)
+            for side in (operation.this, operation.expression)
+        )
         if operation.args.get("by_name") or one is None or other is None or len(one) == len(other):
             continue
         message = f"the sides of {operation.key.upper()} have {len(one)} and {len(other)} columns"
@@ -345,15 +350,6 @@ class _ScopeCheck:
             if isinstance(item, exp.Alias):
                 found.setdefault(item.alias.lower(), []).append((item, item.alias))
         return found
-
-
-def output_names(select: exp.Query) -> list[str]:
-    """Return the column names of a SELECT, without stars; Spark names a column without an alias by its text."""
-    return [
-        call.name.lower() if is_any_window(call) else call.alias_or_name or call.sql(dialect=StreamingSql)
-        for call in select.selects
-        if not call.is_star
-    ]
 
 
 def _window_calls(select: exp.Expr) -> Iterator[exp.Expr]:

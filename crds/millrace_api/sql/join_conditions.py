@@ -101,8 +101,8 @@ def take_apart(parts: Iterable[exp.Expr], side_of: SideOf, lag_of: LagOf) -> Joi
             result.keys += filter(None, [_in_order(part, side_of)])
             if lag_of(_offset(part.left)[0]) is not None and lag_of(_offset(part.right)[0]) is not None:
                 ranges += [
-                    exp.GTE(this=part.left, expression=part.right),
-                    exp.LTE(this=part.left, expression=part.right),
+                    exp.GTE(this=part.left.copy(), expression=part.right.copy()),
+                    exp.LTE(this=part.left.copy(), expression=part.right.copy()),
                 ]
         elif isinstance(part, exp.GT | exp.GTE | exp.LT | exp.LTE):
             ranges.append(part)
@@ -121,8 +121,8 @@ def _missing(found: TimeRange | None) -> int:
 
 def _comparisons(part: exp.Expr) -> Iterator[exp.Expr]:
     if isinstance(part, exp.Between) and not part.args.get("symmetric"):
-        yield exp.GTE(this=part.this, expression=part.args["low"])
-        yield exp.LTE(this=part.this, expression=part.args["high"])
+        yield exp.GTE(this=part.this.copy(), expression=part.args["low"].copy())
+        yield exp.LTE(this=part.this.copy(), expression=part.args["high"].copy())
     else:
         yield part
 

@@ -6,16 +6,17 @@ is that column: in a window, in a join's condition, and in a filter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
+from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import parse_query, problem_at
+from millrace_api.sql.dialect import problem_at
 from millrace_api.sql.nested_fields import FieldPath, outermost, path_of
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.sql.schema_ddl import EVENT_TIME, Column, is_nested_time, parse_schema
 from millrace_api.sql.source_table import SourceTable
 
@@ -68,10 +69,10 @@ def shown_times(text: str, spec: Spec) -> str:
 def with_time_columns(
     query: exp.Query, tables: Mapping[str, SourceTable]
 ) -> tuple[exp.Query, Mapping[str, SourceTable]]:
-    """Return a query, and sources, in which an event time that is a field is a column named by its path."""
+    """Rewrite a query so that each event time that is a field is a column named by its path; return both rewritten."""
     if not any(is_nested_time(table.watermark) for table in tables.values()):
         return query, tables
-    for node, path in list(_times_in(query, tables)):
+    for node, path in list(_times_in(traverse_scope(query), tables)):
         name = exp.Identifier(this=path.table.watermark, quoted=True)
         first = path.qualifier or outermost_names(node)[0]
         name.meta.update(first.meta)
@@ -113,10 +114,10 @@ def _with_time(table: SourceTable) -> SourceTable:
     return replace(table, columns=(*table.columns, Column(table.watermark, "TIMESTAMP")))
 
 
-def _times_in(query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[tuple[exp.Expr, FieldPath]]:
+def _times_in(scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[tuple[exp.Expr, FieldPath]]:
     """Yield the expressions that read an event time which is a field, once each."""
     seen: set[int] = set()
-    for scope in traverse_scope(query):
+    for scope in scopes:
         for column in scope.columns:
             node, names = outermost(column)
             path = path_of(names, scope, tables)
@@ -131,7 +132,7 @@ def _times_in(query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[t
 def _rewritten(text: str, tables: Mapping[str, SourceTable]) -> str:
     """Return the SQL with event times as columns; a result's column keeps its name."""
     changes: dict[int, tuple[int, str]] = {}
-    for node, path in _times_in(parse_query(text), tables):
+    for node, path in _times_in(parsed_query(text).scopes(), tables):
         names = outermost_names(node)
         begin, end = names[0].meta["start"], names[-1].meta["end"] + 1
         column = EVENT_TIME

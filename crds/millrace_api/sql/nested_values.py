@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import Scope
 
 from millrace_api.sql.groups import is_any_window
 from millrace_api.sql.nested_fields import path_of
@@ -38,14 +38,14 @@ _PARSED: tuple[tuple[type[exp.Expr], str], ...] = (
 )  # fmt: skip
 
 
-def nested_columns(query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[tuple[str, str]]:
+def nested_columns(result: Scope, tables: Mapping[str, SourceTable]) -> Iterator[tuple[str, str]]:
     """Yield the names of the result's columns that are no single value with a text, each with (a part of) its type.
 
     Args:
-        query: the query.
+        result: the scope of the result.
         tables: sources by name, in lower case.
     """
-    return iter(_Nested(tables).of(traverse_scope(query)[-1]).items())
+    return iter(_Nested(tables).of(result).items())
 
 
 class _Nested:

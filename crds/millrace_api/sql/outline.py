@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_query, to_sql
+from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.parsed_query import ParsedQuery
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
 """Clauses of a SELECT that aggregates records of one source and keeps no other state."""
@@ -27,9 +28,9 @@ class Outline:
     where: str
 
 
-def outline(sql: str, columns: AbstractSet[str]) -> Outline:
+def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
     """Return the outline of a query; ``columns`` are the names in its sources, in lower case."""
-    query = _normal(parse_query(sql))
+    query = _normal(parsed.copy())
     if not _is_plain(query):
         return Outline({"text": to_sql(query)}, "")
     assert isinstance(query, exp.Select)
@@ -76,7 +77,7 @@ def _aggregates(items: Sequence[exp.Expr]) -> list[str]:
 
 
 def _normal(query: exp.Query) -> exp.Query:
-    """Return the query with names as Spark compares them; if it has one source, columns lose the source's name."""
+    """Rewrite the query with names as Spark compares them; if it has one source, columns lose the source's name."""
     tables = list(query.find_all(exp.Table))
     for name in query.find_all(exp.Identifier):
         name.set("this", name.name.lower())

@@ -13,7 +13,8 @@ from enum import StrEnum
 from sqlglot import exp
 
 from millrace_api.errors import Problem
-from millrace_api.sql.dialect import parse_query, problem_at
+from millrace_api.sql.dialect import problem_at
+from millrace_api.sql.parsed_query import parsed_query
 
 XSD_OPTION = "rowvalidationxsdpath"
 """Option of the functions on XML, in lower case, which names a file or URL that Spark reads."""
@@ -48,7 +49,7 @@ def outside_functions(text: str) -> Iterator[tuple[OutsideFunction, Problem]]:
     """
     if _MAY_HAVE_ONE.search(text) is None:
         return
-    for node in parse_query(text).walk():
+    for node in parsed_query(text).tree.walk():
         found = _function_of(node)
         if found is not None:
             yield found, outside_problem(found, text, _start(node))

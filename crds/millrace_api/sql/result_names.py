@@ -5,31 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import Scope
 
+from millrace_api.sql.dialect import StreamingSql
 from millrace_api.sql.groups import is_any_window
 
 _MOST = 10_000
 """Names of a result: each level of stars of the level below, twice, has twice as many."""
 
 
-def expanded_names(query: exp.Query, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
-    """Return the names of a query's result, some perhaps twice; None if only Spark knows them, or there are too many.
+def output_names(select: exp.Query) -> list[str]:
+    """Return the column names of a SELECT, without stars; Spark names a column without an alias by its text."""
+    return [
+        call.name.lower() if is_any_window(call) else call.alias_or_name or call.sql(dialect=StreamingSql)
+        for call in select.selects
+        if not call.is_star
+    ]
+
+
+def expanded_names(scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
+    """Return the names of a SELECT's result, some perhaps twice; None if only Spark knows them, or there are too many.
 
     An expression without an alias is here by its text, which is not always the name that Spark gives it.
 
     Args:
-        query: the query.
+        scope: the scope of the SELECT, or of a UNION and the like.
         columns: column names of the sources, which are in lower case; None where they are unknown.
     """
-    return _names(traverse_scope(query)[-1], columns)
-
-
-def _names(scope: Scope, columns: Mapping[str, Sequence[str] | None]) -> list[str] | None:
     if scope.outer_columns:
         return list(scope.outer_columns)
     if scope.set_operation_scopes:
-        return _names(scope.set_operation_scopes[0], columns)
+        return expanded_names(scope.set_operation_scopes[0], columns)
     select = scope.expression
     if not isinstance(select, exp.Select) or select.args.get("laterals"):
         return None
@@ -64,7 +70,7 @@ def _starred(item: exp.Expr, scope: Scope, columns: Mapping[str, Sequence[str] |
     for name, (_, source) in scope.selected_sources.items():
         if table not in ("", name.lower()) or (not table and name.lower() in left_out):
             continue
-        found = _names(source, columns) if isinstance(source, Scope) else columns.get(source.name.lower())
+        found = expanded_names(source, columns) if isinstance(source, Scope) else columns.get(source.name.lower())
         if found is None:
             return None
         if len(names) + len(found) > _MOST:

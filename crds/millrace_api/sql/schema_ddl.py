@@ -76,6 +76,11 @@ class Column:
         return not self.type.startswith(_NESTED)
 
     @property
+    def is_time(self) -> bool:
+        """Whether the values can be event times."""
+        return self.type.startswith("TIMESTAMP")
+
+    @property
     def is_struct(self) -> bool:
         """Whether the parts are fields, which SQL reads as ``column.field``."""
         return self.type.startswith("STRUCT")
@@ -106,7 +111,7 @@ def is_nested_time(column: str | None) -> bool:
 def time_paths(columns: Sequence[Column], prefix: str = "") -> Iterator[str]:
     """Yield the columns of type TIMESTAMP, and the fields of structs that are, as paths such as ``event.time``."""
     for column in columns:
-        if column.type.startswith("TIMESTAMP"):
+        if column.is_time:
             yield prefix + column.name
         elif column.is_struct:
             yield from time_paths(column.parts, f"{prefix}{column.name}.")
@@ -130,16 +135,12 @@ _READABLE = (
 def type_problem(column: Column) -> tuple[str, str] | None:
     """Return what is wrong with a type that no source can read, and the remedy; None if sources can read it."""
     if column.is_scalar:
-        is_readable = column.type in _READABLE or column.type.startswith("DECIMAL")
-        return None if is_readable else unreadable(column)
+        if column.type in _READABLE or column.type.startswith("DECIMAL"):
+            return None
+        hint = f"write one of {', '.join(_READABLE)}, DECIMAL(precision, scale)"
+        return f"column {column.name} has the type {column.type}, which a source cannot have", hint
     found = (type_problem(replace(part, name=_path(column, part))) for part in column.parts)
     return next((problem for problem in found if problem is not None), None)
-
-
-def unreadable(column: Column) -> tuple[str, str]:
-    """Return what to say of a column whose type no source can read, and the remedy."""
-    hint = f"write one of {', '.join(_READABLE)}, DECIMAL(precision, scale)"
-    return f"column {column.name} has the type {column.type}, which a source cannot have", hint
 
 
 def not_in_csv(column: Column) -> tuple[str, str]:
@@ -155,11 +156,6 @@ def parse_schema(text: str) -> tuple[Column, ...]:
         MillraceError: at the first mistake, with its position (``line`` counts from 1 within the text).
     """
     return _Parser(text).columns()
-
-
-def parse_type(name: str, text: str) -> Column:
-    """Return the column of this name and of a type as it stands in DDL. Raises MillraceError as ``parse_schema``."""
-    return _Parser(text).column(name)
 
 
 class _Parser:
@@ -178,12 +174,6 @@ class _Parser:
             raise MillraceError(token_problem(text, error, "schema")) from None
         self._at = 0
         self._levels = 0
-
-    def column(self, name: str) -> Column:
-        column = self._type(name)
-        if self._at < len(self._tokens):
-            self._fail(f'"{self._tokens[self._at].text}" stands after the type', "write one type")
-        return column
 
     def columns(self) -> tuple[Column, ...]:
         columns: dict[str, Column] = {}

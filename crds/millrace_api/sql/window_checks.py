@@ -112,7 +112,7 @@ def _tables_with(
 
 def _column_problems(text: str, node: exp.Column, name: str, table: SourceTable, emit: Emit) -> Iterator[Problem]:
     column = table.column(node.name)
-    if column is not None and not column.type.startswith("TIMESTAMP"):
+    if column is not None and not column.is_time:
         message = f'the window is over "{column.name}", which is {column.type}'
         yield problem_at(text, node.this.meta.get("start"), message, "write a TIMESTAMP column")
     elif emit is not Emit.ON_UPDATE and table.watermark and table.watermark.lower() != node.name.lower():

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
-from sqlglot.optimizer.scope import Scope, traverse_scope
+from sqlglot.optimizer.scope import Scope
 
-from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import group_expressions, is_any_window, select_aliases
+from millrace_api.sql.parsed_query import ParsedQuery
 
 
-def window_columns(sql: str) -> set[tuple[str, str]]:
+def window_columns(query: ParsedQuery) -> set[tuple[str, str]]:
     """Return the sources and columns, in lower case, that windows of a query are over."""
-    scopes = traverse_scope(parse_query(sql))
-    return _origins((call.expressions[0], scope) for scope in scopes for call in _windows(scope))
+    return _origins((call.expressions[0], scope) for scope in query.scopes() for call in _windows(scope))
 
 
-def group_columns(sql: str) -> set[tuple[str, str]]:
+def group_columns(query: ParsedQuery) -> set[tuple[str, str]]:
     """Return the sources and columns, in lower case, that a query groups by."""
-    return _origins((group, scope) for scope in traverse_scope(parse_query(sql)) for group in _groups(scope.expression))
+    return _origins((group, scope) for scope in query.scopes() for group in _groups(scope.expression))
 
 
 def _windows(scope: Scope) -> Iterator[exp.Anonymous]:

@@ -348,13 +348,13 @@ class _Check:
 
     def _check_csv(self, text: str, tables: Mapping[str, SourceTable]) -> None:
         """Check that the result's columns can be written as CSV, in the words of a run."""
-        from millrace_api.sql.dialect import parse_query
         from millrace_api.sql.nested_values import nested_columns
+        from millrace_api.sql.parsed_query import parsed_query
 
         for at, output in self._outputs:
             if output.sink.files is None or output.sink.files.format is not FileFormat.CSV:
                 continue
-            for name, kind in nested_columns(parse_query(text), tables):
+            for name, kind in nested_columns(parsed_query(text).scopes()[-1], tables):
                 instead = f"to_json({name}) AS {name}" if kind != "binary" else f"base64({name}) AS {name}"
                 if kind.startswith("struct"):
                     instead = f"its fields one by one{f', such as {name}.start' if 'start' in kind else ''}"
@@ -365,7 +365,7 @@ class _Check:
 
     def _event_time(self, at: Location, name: str, columns: tuple[Column, ...], *, exact: bool = False) -> None:
         column = self._column(at, name, columns, exact=exact)
-        if column is not None and not column.type.startswith("TIMESTAMP"):
+        if column is not None and not column.is_time:
             candidates = list(time_paths(columns))
             hint = f"write {' or '.join(candidates)}" if candidates else f"write {name} TIMESTAMP in the schema"
             self._add(at, f'"{name}" is {column.type}, not TIMESTAMP', hint)

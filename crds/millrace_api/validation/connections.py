@@ -31,11 +31,8 @@ MOST_SUGGESTED: Final = 100
 """Names with which that of a missing Connection is compared, so that the nearest one is suggested."""
 
 _OF_CONNECTION: Final = ("bootstrapServers", "tls", "sasl", "options")
-_TOKENS: Final = ("oidc", "awsMskIam")
 _DESCRIPTORS: Final = {"avro": ("writerSchema",), "protobuf": ("descriptorFile", "descriptorSet"), "schemas": ()}
 """What describes messages without a registry, by the field that says how they are read or written."""
-
-DEPRECATED: Final = "is deprecated here: write it in a Connection, and connection: NAME in its place"
 
 _OF_REGISTRY: Final = ("registry", "login")
 _WRITE_ONE = "write it in a Connection, and connection: NAME here"
@@ -97,15 +94,6 @@ def resolve(document: Document, connections: Connections) -> Resolution:
         result.findings += found.findings
         _put(result.document, at, found.resolved)
     return result
-
-
-def inline_logins(document: Document) -> Iterator[str]:
-    """Yield the fields of a query's document that have a login as released versions had it."""
-    for at, holder, kind in _holders(document):
-        if REFERENCE not in holder[kind]:
-            yield from (dotted((*at, kind, part)) for part in ("tls", "sasl") if part in holder[kind])
-        if kind == "kafka" and "registry" in _mapping(holder.get("avro")) and REFERENCE not in holder[kind]:
-            yield dotted((*at, "avro", "registry"))
 
 
 def used_connections(spec: Spec) -> dict[str, KafkaReference]:
@@ -209,13 +197,9 @@ class _Holder:
         return {"bootstrapServers": _UNKNOWN, "registry": {"url": f"http://{_UNKNOWN}"}}
 
     def _check_inline(self, written: Document) -> None:
-        place = (*self._at, self._kind)
-        if "options" in written:
-            self._misplaced((*place, "options"))
-        sasl = _mapping(written.get("sasl"))
-        for tokens in _TOKENS:
-            if tokens in sasl:
-                self._misplaced((*place, "sasl", tokens))
+        for part in _OF_CONNECTION:
+            if part in written and part != "bootstrapServers":
+                self._misplaced((*self._at, self._kind, part))
 
     def _check_beside(self, written: Document) -> None:
         for part in _OF_CONNECTION:
@@ -225,11 +209,10 @@ class _Holder:
 
     def _with_registry(self, at: Location, how: str, written: Document, name: Any, registry: Any) -> Document:
         """Return how messages are read or written, with the registry of the connection where they need one."""
-        known = ("registry",) if how == "avro" and name is None else ()  # as in released versions
         for part in _OF_REGISTRY:
-            if part in written and part not in known:
+            if part in written:
                 self._misplaced((*at, part))
-        if any(part in written for part in (*_DESCRIPTORS[how], *known)):
+        if any(part in written for part in _DESCRIPTORS[how]):
             return written
         if registry is not None:
             return {**written, "registry": registry["url"], **{k: v for k, v in registry.items() if k == "login"}}

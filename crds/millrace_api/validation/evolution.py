@@ -14,6 +14,7 @@ from typing import Any
 from millrace_api.model.changes import CheckpointChange, checkpoint_changes
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.outline import Outline, outline
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.sql.schema_ddl import Column, parse_schema
 
 FIELDS = dict(checkpoint_changes(StreamQuery))
@@ -44,8 +45,9 @@ def compare(before: StreamQuery, now: StreamQuery) -> tuple[tuple[ForbiddenChang
     for field, old, new in differences(before.to_document(), now.to_document()):
         change = change_of(field)
         if change is CheckpointChange.SQL and old and new:
-            objections = _compare_sql(_outline(before), _outline(now))
-            if not objections and _outline(before).where != _outline(now).where and _outline(now).state:
+            made, wanted = _outline(before), _outline(now)
+            objections = _compare_sql(made, wanted)
+            if not objections and made.where != wanted.where and wanted.state:
                 remarks.append(f"{field}: {_FILTER_CHANGED}")
         elif change is CheckpointChange.SCHEMA and old and new:
             objections = _compare_schemas(old, new)
@@ -103,7 +105,7 @@ def _compare_sql(before: Outline, now: Outline) -> list[str]:
 def _outline(query: StreamQuery) -> Outline:
     schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
     columns = frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
-    return outline(query.spec.query.sql or "", columns)
+    return outline(parsed_query(query.spec.query.sql or ""), columns)
 
 
 def _difference(old: Any, new: Any) -> str:

@@ -78,6 +78,8 @@ def explain(root: type[Model], error: ErrorDetails) -> tuple[str, str]:
     if kind in ("enum", "literal_error"):
         allowed = _allowed(root, location)
         hint = suggest(value, allowed) if isinstance(value, str) else f"write one of {', '.join(allowed)}"
+        if value is False and "Off" in allowed:
+            hint = 'write "Off" in quotes: without them, YAML reads it as false'
         return f"{quote(value)} is not one of {', '.join(allowed)}", hint
     if kind in _WORDINGS:
         message, hint = _WORDINGS[kind]

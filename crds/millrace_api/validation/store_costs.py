@@ -36,7 +36,7 @@ def store_costs(spec: Spec) -> list[Problem]:
     found = None if spec.checkpoint is None else bucket_and_prefix(spec.checkpoint.uri or "")
     if found is None:
         return []
-    partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)
+    partitions = spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
     if found[0] == "abfss":  # its prices differ by region and redundancy
         requests = 64 + 27 * partitions
         message = f"a batch makes about {requests} requests to Azure, of which each costs, and waits for most of them"

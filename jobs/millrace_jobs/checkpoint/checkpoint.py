@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
@@ -110,7 +109,8 @@ class Checkpoint(SparkLog):
             unused = self.is_unused()
             if held is not None and not unused:
                 self._remarks = check_changes(held.query, query, self)
-                self._sink_has_changed = _is_another_place(held.query.spec.sink, query.spec.sink)
+                sink = query.spec.sink
+                self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
@@ -388,11 +388,6 @@ def checkpoint_root(query: StreamQuery) -> Place:
 
 def _without_status(query: StreamQuery) -> StreamQuery:
     return query.model_copy(update={"status": None})
-
-
-def _is_another_place(before: SinkSpec, now: SinkSpec) -> bool:
-    """Whether results now go to a different Kafka topic or database table than before."""
-    return now.records_batches and not now.is_place_of(before)
 
 
 def _problem(message: str, hint: str) -> MillraceError:

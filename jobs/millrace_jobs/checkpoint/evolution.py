@@ -11,6 +11,7 @@ from typing import Any
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
@@ -51,7 +52,7 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
     """Return what to do instead; for Kafka with the time from which to read again."""
     checkpoint = query.spec.checkpoint
-    claimed = checkpoint is not None and checkpoint.claim is not None
+    claimed = checkpoint is not None and checkpoint.claim_name is not None
     other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
     hint = f"write it as it was, or {other} to start over"
     watermark = log.watermark_ms()
@@ -65,7 +66,7 @@ def _hint(query: StreamQuery, log: SparkLog) -> str:
 
 def _longest_window_ms(query: StreamQuery) -> int:
     if query.spec.query.sql is not None:
-        return longest_window(query.spec.query.sql) // 1000
+        return longest_window(parsed_query(query.spec.query.sql)) // 1000
     window = query.spec.query.python.window if query.spec.query.python is not None else None
     return window.size.microseconds // 1000 if window is not None else 0
 

@@ -49,7 +49,8 @@ class Marker:
             return None
         except ValidationError as error:
             first = error.errors()[0]
-            raise damaged(path, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            field = ".".join(map(str, first["loc"]))
+            raise damaged(path, f"this version does not read its query, {field}: {first['msg']}") from None
         except (ValueError, KeyError, TypeError):
             raise damaged(path, "it is not what Millrace writes there") from None
 

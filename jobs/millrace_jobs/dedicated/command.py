@@ -21,10 +21,10 @@ from millrace_api.validation.loading import load_queries
 from millrace_jobs.dedicated.coordinator import topics_of
 from millrace_jobs.dedicated.generation import GenerationRun
 from millrace_jobs.dedicated.instructions import Work, version_of
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.dedicated.replica import PartitionerReplica, ReplicaStatus
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.kafka.errors import PATIENCE, patiently
-from millrace_jobs.signals import on_shutdown_request
+from millrace_jobs.process.signals import on_shutdown_request
 from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.source import KafkaSource
 from millrace_support.http_server import HttpServer

@@ -111,7 +111,7 @@ class ControlReader:
         Raises:
             MillraceError: Kafka fails, or the driver has written what this version does not know.
         """
-        others = []
+        others, unreadable = [], None
         for message in self._reader.take(seconds):
             name, value = message.key(), message.value()
             if name is None or value is None:
@@ -126,9 +126,11 @@ class ControlReader:
                     self._adopt_driver(value.decode(errors="replace"))
                 else:
                     others.append((key, value))
-            except ValueError as error:
-                problem = f"the record {key} of the control topic cannot be read: {error}"
-                raise MillraceError(Problem(problem, "run partitioners in the version of the driver")) from error
+            except ValueError as error:  # the others are adopted first: the next call goes on after all of them
+                why = f"the record {key} of the control topic cannot be read: {error}"
+                unreadable = MillraceError(Problem(why, "run partitioners in the version of the driver"))
+        if unreadable is not None:
+            raise unreadable
         return others
 
     def close(self) -> None:

@@ -19,9 +19,9 @@ from millrace_jobs.dedicated.instructions import Instructions, Work
 from millrace_jobs.dedicated.intake import Intake, IntakeInterval
 from millrace_jobs.dedicated.interval import BATCH, EPOCH, GENERATION, TRANSACTION_SECONDS
 from millrace_jobs.dedicated.manifest import Manifest, Packs
-from millrace_jobs.dedicated.metrics import IntervalReport
 from millrace_jobs.dedicated.raw_reader import RawReader, ReassignedError, StoppingRecordError
 from millrace_jobs.dedicated.replica import PartitionerReplica
+from millrace_jobs.dedicated.replica_metrics import IntervalReport
 from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, error_of, is_transient, kafka_problem, patiently
 from millrace_jobs.partitioners.prompt.partitioner import EarlyRelease
 from millrace_jobs.pipeline.arrivals import Arrivals
@@ -146,9 +146,9 @@ class GenerationRun:
             self._ahead.popleft()
         # One interval that the job has not read is always allowed.
         if len(self._ahead) > 1 and sum(records for _, records in self._ahead) > MOST_AHEAD:
-            asked = time.monotonic()
+            began = time.monotonic()
             self._raw.wait(_WAIT_SECONDS)
-            self._replica.metrics.paused(time.monotonic() - asked)
+            self._replica.metrics.paused(time.monotonic() - began)
             self._replica.status.works("waiting for the job to read what was placed")
             return
         self._raw.resume()
@@ -191,9 +191,9 @@ class GenerationRun:
             left = interval.cut_off - time.time()
             if left < _ABOUT_TO_END and (interval.messages or left < 0):
                 return
-            asked = time.monotonic()
+            began = time.monotonic()
             messages = self._raw.take(most - interval.messages, min(max(left, 0.0), _WAIT_SECONDS))
-            interval.waited += time.monotonic() - asked
+            interval.waited += time.monotonic() - began
             if messages:
                 block, keys = self._intake.take(messages, rejects, interval)
                 if block.num_rows:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from millrace_jobs.dedicated.batching.buffers import OutputBatch
 from millrace_jobs.dedicated.manifest import Manifest, Packs, coalesced
 from millrace_jobs.dedicated.topics import LARGEST_PACK, Topics
-from millrace_jobs.kafka.calls import call_in_time
+from millrace_jobs.kafka.calls import AbandonedCallError, call_in_time
 from millrace_jobs.kafka.errors import error_of
 from millrace_jobs.sources.kafka.offsets import Offsets
 
@@ -116,9 +116,8 @@ class IntervalWriter:
             places = [TopicPartition(*partition, offset) for partition, offset in raw.items()]
             try:
                 call_in_time(lambda seconds: producer.send_offsets_to_transaction(places, group, seconds), CALL_SECONDS)
-            except KafkaException as error:
-                if error_of(error).code() == KafkaError._TIMED_OUT:
-                    self.drop_producer()  # the call may still go on
+            except AbandonedCallError:
+                self.drop_producer()
                 raise
         self._producer.commit_transaction(CALL_SECONDS)
         self._is_open = False

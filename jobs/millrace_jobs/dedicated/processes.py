@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ import yaml
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.signals import start_child
+from millrace_jobs.process.signals import start_child
 from millrace_support.backoff import Backoff
 
 _FAILURES = 5
@@ -30,8 +31,8 @@ _END_SECONDS = 10.0
 _COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "partitioner")
 
 
-class ReplicaProcesses:
-    """The processes of a query's replicas: these are an operator's, in pods of their own, and work for any driver.
+class ReplicaProcesses(ABC):
+    """The processes of a query's replicas, as its driver sees them.
 
     Attributes:
         driver: id of the driver that they are run for.
@@ -40,14 +41,30 @@ class ReplicaProcesses:
     def __init__(self) -> None:
         self.driver = uuid.uuid4().hex[:12]
 
+    @abstractmethod
     def scale(self, replicas: int) -> None:
-        """Have this many run, with the numbers from 0 on: the operator follows the same plan."""
+        """Have this many run, with the numbers from 0 on."""
+
+    @abstractmethod
+    def require_running(self) -> None:
+        """Replace what has ended. Raises MillraceError if a replica ends again and again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the processes that end with the driver."""
+
+
+class PodReplicas(ReplicaProcesses):
+    """An operator's replicas, in pods of their own; they work for any driver, and outlive it."""
+
+    def scale(self, replicas: int) -> None:
+        """Do nothing: the operator follows the same plan."""
 
     def require_running(self) -> None:
-        """Replace what has ended, as Kubernetes does. Raises MillraceError if a replica ends again and again."""
+        """Do nothing: Kubernetes replaces what has ended."""
 
     def close(self) -> None:
-        """End those that end with the driver; an operator's outlive it."""
+        """Do nothing: the pods are the operator's."""
 
 
 @dataclass

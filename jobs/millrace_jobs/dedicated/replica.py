@@ -10,9 +10,9 @@ from threading import Lock
 from millrace_api.model.sources import SourceSpec
 from millrace_jobs.dedicated.control_topic import ControlReader
 from millrace_jobs.dedicated.interval import IntervalWriter
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
 from millrace_jobs.dedicated.peers import Peers
 from millrace_jobs.dedicated.placing import Placing
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.dedicated.topics import Topics
 from millrace_jobs.kafka.errors import BrokerErrors
 from millrace_jobs.sources.kafka.source import KafkaSource

@@ -26,6 +26,10 @@ def consume(consumer: Consumer, most: int, seconds: float) -> list[Message]:
         return consumer.consume(most, seconds)
 
 
+class AbandonedCallError(KafkaException):
+    """A call that did not return in time: it may still go on, so what it was made with is not used again."""
+
+
 def call_in_time(call: Callable[[float], None], seconds: float) -> None:
     """Make a call with a timeout in seconds, and stop waiting for it soon after the timeout.
 
@@ -33,7 +37,8 @@ def call_in_time(call: Callable[[float], None], seconds: float) -> None:
     forever (confluentinc/librdkafka#5456, #5511). The call is then abandoned in a thread of its own.
 
     Raises:
-        KafkaException: the call failed or timed out.
+        AbandonedCallError: the call was abandoned.
+        KafkaException: it failed.
     """
     failed: list[BaseException] = []
 
@@ -47,6 +52,6 @@ def call_in_time(call: Callable[[float], None], seconds: float) -> None:
     thread.start()
     thread.join(seconds + _GRACE_SECONDS)
     if thread.is_alive():
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        raise AbandonedCallError(KafkaError(KafkaError._TIMED_OUT))
     if failed:
         raise failed[0]

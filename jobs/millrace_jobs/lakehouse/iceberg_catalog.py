@@ -86,7 +86,11 @@ REFUSED_LOGIN = (UnauthorizedError, OAuthError, AuthorizationExpiredError, Forbi
 
 
 class StagedTransaction(Transaction):
-    """A transaction that computes what the table becomes once for each change that is staged."""
+    """A transaction that computes what the table becomes once for each change that is staged.
+
+    With each look at a transaction, sixteen times for a commit, pyiceberg computes it, and copies all snapshots of the
+    table for that: with thousands of them, commits become slow. ``with_shared_snapshots`` saves the copies.
+    """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)

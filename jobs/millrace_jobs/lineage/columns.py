@@ -14,7 +14,8 @@ from sqlglot.errors import SqlglotError
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import StreamingSql, parse_query
+from millrace_api.sql.dialect import StreamingSql
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.sql.schema_ddl import Column
 from millrace_jobs.lineage.datasets import Dataset
 
@@ -51,7 +52,7 @@ def _followed(sql: str, columns: tuple[tuple[str, tuple[str, ...]], ...]) -> Map
     known = {name: {each.lower(): each for each in listed} for name, listed in columns}
     found: dict[str, list[tuple[str, str]]] = {}
     try:
-        query = _plain_columns(parse_query(sql), {each for listed in known.values() for each in listed})
+        query = _plain_columns(parsed_query(sql).copy(), {each for listed in known.values() for each in listed})
         for result, node in lineage(None, query, schema, dialect=StreamingSql, trim_selects=False).items():
             ends = [each for each in node.walk() if not each.downstream and isinstance(each.source, exp.Table)]
             places = [(each.source.name.lower(), each.name.rpartition(".")[2].strip("`").lower()) for each in ends]

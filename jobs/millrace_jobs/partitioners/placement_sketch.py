@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from millrace_jobs.sketches.key_profile import EVERY, HEAVY, K, KeyProfile, profile, union
 
 from .base import Hashes, Workers
-from .metrics import MovedKeys, PlacementCost, cost_of_counts, moved_keys
+from .placement_cost import MovedKeys, PlacementCost, cost_of_counts, moved_keys
 
 
 @dataclass(frozen=True, eq=False)

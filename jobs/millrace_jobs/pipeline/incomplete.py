@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.sql.window_columns import group_columns, window_columns
 
 
@@ -22,16 +23,17 @@ def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
     They are the key and the event time of a table, and for other sources the times that windows are over; under emit
     OnWindowClose also the event time of groups, which is never past if it is NULL.
     """
-    source, python, sql = spec.sources[name], spec.query.python, spec.query.sql
+    source, python = spec.sources[name], spec.query.python
     if source.table is not None:
         times = [source.watermark.column] if source.watermark is not None and not source.is_static else []
         return (*source.table.keys, *times)
     if python is not None:
         return (python.window.column,) if python.window is not None else ()
-    columns = {column for table, column in window_columns(sql or "") if table == name.lower()}
+    query = parsed_query(spec.query.sql or "")
+    columns = {column for table, column in window_columns(query) if table == name.lower()}
     if spec.emit is Emit.ON_WINDOW_CLOSE and source.watermark is not None:
         time = source.watermark.column.lower()
-        columns |= {time} & {column for table, column in group_columns(sql or "") if table == name.lower()}
+        columns |= {time} & {column for table, column in group_columns(query) if table == name.lower()}
     return tuple(sorted(columns))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace_jobs.partitioners.metrics import PlacementCost, cost_of_counts
+from millrace_jobs.partitioners.placement_cost import PlacementCost, cost_of_counts
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import NO_LATENCIES, RecordLatencies
 from millrace_jobs.pipeline.blocks import OBSERVED, STAGE

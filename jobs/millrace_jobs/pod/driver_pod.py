@@ -18,16 +18,16 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
-from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
-from millrace_jobs.dedicated.processes import ReplicaProcesses
+from millrace_jobs.dedicated.processes import PodReplicas, ReplicaProcesses
 from millrace_jobs.own_code.own_code import current, with_lists
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
+from millrace_jobs.process import jvm
 from millrace_jobs.session import ExecutorState, authenticated, pod_session, silence
 
 
@@ -54,8 +54,8 @@ class DriverPod:
         self._spark: SparkSession | None = None
 
     def state_partitions(self, spec: Spec) -> int:
-        """Return the number of state partitions, at most one per core of the maximum number of executors."""
-        return spec.state_partitions(spec.executors.max * spec.executors.cores)
+        """Return the number of state partitions, at most one per task slot of the maximum number of executors."""
+        return spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
 
     def plans(self) -> PlanSource:
         """Start the watch on the ConfigMap, and return it as the plan source."""
@@ -76,14 +76,14 @@ class DriverPod:
 
     def replicas(self, query: StreamQuery, workspace: Path) -> ReplicaProcesses:
         """Return the replicas' pods, which the operator scales by the same plan."""
-        return ReplicaProcesses()
+        return PodReplicas()
 
     def copies(self, checkpoint: Checkpoint) -> Path:
         """Return a folder of the pod's own disk, which outlives its containers; volumes are often those of networks."""
         return Path(tempfile.gettempdir(), "millrace-copies", checkpoint.id)
 
     def cores(self, spark: SparkSession) -> int:
-        """Return the cores of the executors that take tasks; before any does, of those that the plan wants."""
+        """Return the task slots of the executors that take tasks; before any does, of those that the plan wants."""
         executors = self._agent.ready or self._watch.newest.executors
         return executors * int(spark.conf.get("spark.executor.cores") or 1)
 

@@ -29,6 +29,7 @@ from millrace_api.validation.loading import load_queries
 from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
+from millrace_jobs.process.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.produce.delivery import Delivery, Messages, SendLimits, send_all
 from millrace_jobs.produce.records import (
     Encode,
@@ -40,7 +41,6 @@ from millrace_jobs.produce.records import (
     json_encoder,
     key_encoder,
 )
-from millrace_jobs.signals import on_shutdown_request, restore_default_action
 from millrace_jobs.sources.pacing import RatePace, read_rate_trace
 
 _CREATE_SECONDS = 10.0  # timeout of one request to create a topic, in seconds
@@ -156,7 +156,7 @@ def _writer_schema(spec: SourceSpec, file: Path) -> str | None:
         return None
     if spec.avro.writer_schema is None:
         message = "the source's messages have the framing of a schema registry, which produce does not write"
-        raise MillraceError(Problem(message, "write avro.writerSchema instead of avro.registry", str(file)))
+        raise MillraceError(Problem(message, "give the source avro.writerSchema", str(file)))
     return spec.avro.writer_schema
 
 
@@ -347,7 +347,7 @@ def _seconds(text: str | None, option: str) -> float | None:
     try:
         return PositiveDuration(text).seconds
     except ValueError:
-        hint = "write a whole number and a unit, such as 500ms, 30s or 10 minutes"
+        hint = "write whole numbers, each with a unit, such as 500ms, 30s or 1h30m"
         raise MillraceError(Problem(f"{option} {text} is not a duration longer than zero", hint)) from None
 
 

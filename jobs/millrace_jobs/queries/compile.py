@@ -20,11 +20,12 @@ from pyspark.sql.types import (
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
+from millrace_api.sql.parsed_query import ParsedQuery, parsed_query
 from millrace_jobs.queries.execution import CompiledQuery, Execution
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
 from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
-from millrace_jobs.queries.sql_aggregates import NotRoutableError, has_groups
+from millrace_jobs.queries.sql_aggregates import NotRoutableError
 from millrace_jobs.queries.sql_scope import check_scope, sql_problem
 from millrace_jobs.queries.tables.compile import compile_tables
 from millrace_jobs.queries.tables.needs import holds_back, needs_tables
@@ -78,13 +79,14 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    chosen = choose_execution(spec, sql, schemas, SparkTypes(spark), state_partitions(spark))
+    query = parsed_query(sql)
+    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark))
     execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
-    return CompiledQuery(execution, result, has_groups(sql))
+    return CompiledQuery(execution, result, query.aggregates)
 
 
 def choose_execution(
-    spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], types: ExpressionTypes, partitions: int
+    spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], types: ExpressionTypes, partitions: int
 ) -> Execution | Aggregation:
     """Return what runs the SQL of a query; an aggregation that can be routed is compiled once its types are known.
 
@@ -92,7 +94,7 @@ def choose_execution(
 
     Args:
         spec: the query's spec.
-        sql: its SQL, which Spark accepts.
+        query: its SQL, which Spark accepts.
         schemas: schema of each source, by name.
         types: gives the types of expressions.
         partitions: number of state partitions.
@@ -100,13 +102,13 @@ def choose_execution(
     Raises:
         MillraceError: nothing can run it.
     """
-    if needs_tables(spec, sql):
-        return compile_tables(spec, sql, schemas, types.of, partitions)
+    if needs_tables(spec, query):
+        return compile_tables(spec, query, schemas, types.of, partitions)
     try:
-        aggregation = aggregation_of(sql, schemas, lambda text: types.in_source(next(iter(schemas)), text))
+        aggregation = aggregation_of(query, schemas, lambda text: types.in_source(next(iter(schemas)), text))
     except NotRoutableError as error:
-        native = Native(sql, str(error))
+        native = Native(query, str(error))
     else:
         ahead_of(aggregation, spec)  # refuses groups that cannot be held back
         return aggregation
-    return compile_tables(spec, sql, schemas, types.of, partitions) if holds_back(spec) else native
+    return compile_tables(spec, query, schemas, types.of, partitions) if holds_back(spec) else native

@@ -38,6 +38,7 @@ from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import StreamingSql, parse_expression
 from millrace_api.sql.nested_times import with_flat_times
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.results import known_columns, result_groups
 from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
@@ -112,9 +113,9 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
         return []  # only a run reads the columns of an Avro schema
     schemas = {name: schema_of(source) for name, source in spec.sources.items()}
     spec = with_flat_times(spec)
-    sql = spec.query.sql or sql
     try:
-        chosen = choose_execution(spec, sql, schemas, DeclaredTypes(schemas), partitions=1)
+        query = parsed_query(spec.query.sql or sql)
+        chosen = choose_execution(spec, query, schemas, DeclaredTypes(schemas), partitions=1)
         if spec.partitioner.placement is PlacementSetting.DEDICATED:
             problem = chosen.dedicated_problem(spec, schemas)
             return [] if problem is None else [problem]

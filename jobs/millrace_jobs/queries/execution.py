@@ -33,10 +33,6 @@ from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sources.base import Source
 from millrace_jobs.windows import Window
 
-_FIELD = "spec.partitioner.placement"
-_INLINE = "write placement: Inline"
-
-
 _WHEN = {
     Emit.ON_UPDATE: "every change",
     Emit.ON_WINDOW_END: "first at the window's end, then every change",
@@ -75,6 +71,22 @@ class ResultTraits:
     longest: int | None = None
     closing_window: Window | None = None
     versions: bool = False
+
+
+class AlgorithmChoice(ABC):
+    """The choice of ``auto`` for a query that can run under several algorithms, by where the replicas run."""
+
+    @abstractmethod
+    def candidates(self, placement: Placement) -> tuple[str, ...]:
+        """Return the algorithms to choose among."""
+
+    @abstractmethod
+    def first(self, placement: Placement) -> Algorithm:
+        """Return the algorithm to start with."""
+
+    @abstractmethod
+    def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
+        """Return what learns from batches which of the candidates is the best, from the algorithm ``first`` on."""
 
 
 class Execution(ABC):
@@ -162,50 +174,18 @@ class Execution(ABC):
         return True
 
     @property
+    def choice(self) -> AlgorithmChoice | None:
+        """The algorithms that the query can run under; None if it runs under ``native`` alone."""
+        return None
+
+    @property
     def unplaced(self) -> str:
-        """How a query without ``candidates`` runs, after "the query runs"."""
+        """How a query without a ``choice`` runs, after "the query runs"."""
         return "natively"
-
-    def candidates(self, placement: Placement) -> tuple[str, ...]:
-        """Return the algorithms that ``auto`` chooses among; empty if the query runs under ``native`` alone."""
-        return ()
-
-    def first_algorithm(self, placement: Placement) -> Algorithm:
-        """Return the algorithm that ``auto`` starts with."""
-        return Algorithm.NATIVE
-
-    def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
-        """Return what learns from batches which of the candidates is the best; only where there are several."""
-        raise NotImplementedError
 
     @abstractmethod
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
         """Return why replicas in processes of their own cannot place the records of the query; None if they can."""
-
-
-def unrouted_problem(why: str) -> Problem:
-    """Return that replicas cannot place the records of a query, which is not routed."""
-    return Problem(f"placement Dedicated needs a query that is routed: {why}", _INLINE, field=_FIELD)
-
-
-def source_problem(source: SourceSpec) -> Problem | None:
-    """Return why replicas cannot read a source; None if they can."""
-    kafka = source.kafka
-    if kafka is None or not (kafka.topic or kafka.topics):
-        message = "placement Dedicated reads whole topics of Kafka, by name"
-        return Problem(message, f"{_INLINE}, or name them in topic: or topics:", field=_FIELD)
-    if kafka.ending_timestamp is not None:
-        message = "placement Dedicated does not know which records are before endingTimestamp"
-        return Problem(message, f"{_INLINE}, or write endingOffsets: latest", field=_FIELD)
-    return None
-
-
-def expression_problem(only_spark: object) -> Problem | None:
-    """Return why replicas cannot evaluate a projection; ``only_spark`` is what of it only Spark can, as text."""
-    if not isinstance(only_spark, str):
-        return None
-    message = f"placement Dedicated needs expressions that Arrow computes, which {only_spark} is not"
-    return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
 
 
 def source_step(name: str, source: SourceSpec) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millrace_api.sql.dialect import StreamingSql, parse_expression, parse_query, to_sql
-from millrace_api.sql.groups import aggregates as has_aggregates
+from millrace_api.sql.dialect import StreamingSql, parse_expression, to_sql
 from millrace_api.sql.groups import is_aggregate, is_window
 from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
+from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
 from millrace_jobs.windows import Window
 
@@ -131,17 +131,12 @@ def _quoted(node: exp.Expr) -> str:
     return node.sql(dialect=StreamingSql, identify=True)
 
 
-def has_groups(sql: str) -> bool:
-    """Whether the query has groups of any kind, so that its results can change after they were emitted."""
-    return has_aggregates(parse_query(sql))
-
-
-def longest_window(sql: str) -> int:
+def longest_window(query: ParsedQuery) -> int:
     """Return the length in microseconds of the query's longest window, or session gap; 0 without one.
 
     Of a gap that depends on the record, it is the longest of the texts in its expression.
     """
-    calls = [call for call in parse_query(sql).find_all(exp.Anonymous) if len(call.expressions) > 1]
+    calls = [call for call in query.tree.find_all(exp.Anonymous) if len(call.expressions) > 1]
     lengths = [window_lengths(call).size for call in calls if call.name.lower() == "window"]
     for call in calls:
         if call.name.lower() == "session_window":

@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 
@@ -51,7 +52,7 @@ def continue_from(
         return query, None
     execution = query.execution
     if _NATIVE.intersection(before) and not (execution.is_spark_plan or execution.results.versions):
-        native = Native(sql, "the state in its checkpoint was built by Spark's own plan")
+        native = Native(parsed_query(sql), "the state in its checkpoint was built by Spark's own plan")
         why = f"the query runs natively, though it can be routed: {native.reason}"
         return replace(query, execution=native), f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed"
     return replace(query, execution=execution.continued(before)), None

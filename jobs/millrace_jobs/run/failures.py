@@ -17,7 +17,7 @@ from pathlib import Path
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.status import MAX_REPORT_BYTES, REPORT_VARIABLE, FailureClass, FailureReport
-from millrace_jobs import jvm
+from millrace_jobs.process import jvm
 from millrace_support.backoff import Backoff
 
 _OURS = re.compile(r"millrace_api\.errors\.(\w+): (.+?)(?:\n\s*(?:at |SQLSTATE|\n)|\n\n|$)", re.DOTALL)

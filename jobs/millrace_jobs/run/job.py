@@ -1,6 +1,6 @@
 """One query in this process: the shared core of ``millrace run``, ``millrace driver`` and ``millrace explain``.
 
-``Job`` opens, compiles and assembles; the batches are those of ``loop``.
+``Job`` opens (``opening``), prepares (``preparing``) and assembles; the batches are those of ``loop``.
 """
 
 from __future__ import annotations
@@ -9,89 +9,49 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from millrace_api.errors import MillraceError, TransientError
-from millrace_api.model.deployment import ANOTHER_CHECKPOINT, PlacementSetting
-from millrace_api.model.status import FailureClass
+from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
-from millrace_jobs import jvm
-from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
-from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.display.display import Outcome, display_for
-from millrace_jobs.lookups.check import StoreCheck
 from millrace_jobs.pipeline.incomplete import why_incomplete
-from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
+from millrace_jobs.process import jvm
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.results import lookup_columns, require_partitions, result_keys
-from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
-from millrace_jobs.run.failures import attributed_to
+from millrace_jobs.queries.results import require_partitions
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
     open_sources,
-    read_static_tables,
-    require_other_places,
-    require_outside,
     unread_note,
     user_schemas,
     waiting_note,
 )
+from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.late_records import closed_until, why_late
-from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.loop import QueryRun
-from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.observer import Health, Observer
-from millrace_jobs.run.plans import AUTO_IS_INLINE, AutoPlans, first_plan, followed_plans, given_plans, unused_algorithm
+from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
+from millrace_jobs.run.plans import AutoPlans, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
+from millrace_jobs.run.preparing import PreparedQuery, output_keys, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
-from millrace_jobs.run.reports import RunReports, without_event_log
+from millrace_jobs.run.reports import without_event_log
 from millrace_jobs.run.store_traffic import ObjectStoreTraffic
-from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
-from millrace_jobs.sinks.base import ResultKeys, Sink
-from millrace_jobs.sinks.connector import TABLE
-from millrace_jobs.sinks.outputs import check_sinks, errors_of, open_sinks, remove_unused
-from millrace_jobs.sources.base import Source
 from millrace_jobs.stores.requests import counting_in
 from millrace_support.http_server import HttpServer
-
-
-@dataclass(frozen=True)
-class OpenedRun:
-    """A run whose checkpoint is held, whose sources are open, and for which Spark has started."""
-
-    checkpoint: Checkpoint
-    sources: Mapping[str, Source]
-    tables: RefreshedTables
-    static_tables: Mapping[str, pa.Table]
-    processes: ReplicaProcesses
-    copies: Path | None
-    store_check: StoreCheck | None
-    reports: RunReports
-    spark: SparkSession
-
-
-@dataclass(frozen=True)
-class PreparedQuery:
-    """A query in the form that continues from its checkpoint, with its sink ready for the first batch."""
-
-    compiled: CompiledQuery
-    sink: Sink
-    lookups: TableLookups | None
 
 
 @dataclass
@@ -104,9 +64,9 @@ class Job:
     A run passes through these phases, each of which hands its result to the next. ``stop`` ends it before the next
     phase, or after the running batch:
 
-    1. ``_open_checkpoint``: this process becomes the driver, by lock and lease.
-    2. ``_start_spark``, once the sources are open and the sink can be used.
-    3. ``_compile``: the query in the form that fits the checkpoint's state, and the sink ready for its first batch.
+    1. ``opening.open_checkpoint``: this process becomes the driver, by lock and lease.
+    2. ``opening.start_spark``, once the sources are open and the sink can be used.
+    3. ``preparing.prepare_query``: the query in the form that fits the state, and the sink ready for its first batch.
     4. ``_assemble``: the plan source, the run loop and its observer; metrics and probes are served.
     5. ``_supervise``: batches, until the run is finished, drained or failed (``loop.QueryRun``).
 
@@ -150,68 +110,37 @@ class Job:
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
-        self._given = given_plans(self.platform, self.query.spec)
-        self._display = display_for(self.console, self.query.name)
-        self._stack.callback(self._display.close)
-        checkpoint = self._open_checkpoint()
+        setup = self._setup()
+        checkpoint = open_checkpoint(setup)
         if self.stop_requested:
             return
-        opened = self._start_spark(checkpoint)
+        opened = start_spark(setup, checkpoint)
         if self.stop_requested:
             return
-        prepared = self._compile(opened)
+        prepared = prepare_query(setup, opened)
         if prepared is None or self.stop_requested:
             return
-        run, observer = self._assemble(opened, prepared)
+        run, observer = self._assemble(setup, opened, prepared)
         if not self.stop_requested:
             self._supervise(opened, run, observer)
 
-    def _open_checkpoint(self) -> Checkpoint:
-        self._display.starting("opening the checkpoint and the sources")
-        checkpoint = Checkpoint(checkpoint_root(self.query))
-        checkpoint.open(self.query, self.platform.state_partitions(self.query.spec))
-        self._close_at_end(checkpoint, checkpoint)
-        return checkpoint
-
-    def _start_spark(self, checkpoint: Checkpoint) -> OpenedRun:
-        """Start Spark, for sources and a sink that can be used."""
-        spec = self.query.spec
-        sources = open_sources(spec, checkpoint.root / "sources", self._workspace)
-        tables = RefreshedTables(spec, checkpoint.root / "tables", self._workspace, checkpoint.oldest_contents)
-        self._stack.callback(tables.close)
-        tables.begin()
-        static_tables = read_static_tables(spec, self._workspace, self._display.message)
-        require_outside(spec, checkpoint.root)
-        require_other_places(spec, sources)
-        check_sinks(spec)
-        processes = self._replica_processes()
-        copies = self.platform.copies(checkpoint)
-        store_check = self._store_check(copies)
-        self._display.starting("starting Spark")
-        reports = RunReports(self.query, str(checkpoint.root), self._display.message)
-        self._stack.callback(reports.close)
-        spark = self._session(checkpoint.state_partitions, reports.query)
-        reports.spark_started(spark)
-        return OpenedRun(checkpoint, sources, tables, static_tables, processes, copies, store_check, reports, spark)
-
-    def _replica_processes(self) -> ReplicaProcesses:
-        """Return the processes of the partitioner's replicas; those of the first plan start beside Spark."""
-        processes = self.platform.replicas(self.query, self._workspace)
-        self._stack.callback(processes.close)
-        wanted = self.query.spec.partitioner
-        if self._given is None and wanted.placement is PlacementSetting.DEDICATED:
-            processes.scale(wanted.replicas.at_start)
-        return processes
-
-    def _store_check(self, copies: Path | None) -> StoreCheck | None:
-        """Return the check of an earlier run's copy of the result table, which runs while Spark starts."""
-        table = self.query.spec.sink.table
-        has_rows = table is not None and table.history is None and not table.by_partition
-        if copies is None or not has_rows:  # with a history, no run continues the rows
-            return None
-        check = StoreCheck(copies / TABLE)
-        self._stack.callback(check.close)
-        return check
+    def _setup(self) -> RunSetup:
+        given = given_plans(self.platform, self.query.spec)
+        display = display_for(self.console, self.query.name)
+        self._stack.callback(display.close)
+        return RunSetup(
+            query=self.query,
+            spec=self._spec,
+            platform=self.platform,
+            workspace=self._workspace,
+            display=display,
+            given=given,
+            at_end=self._stack,
+            stop_requested=lambda: self.stop_requested,
+            session=self._session,
+            lookups_port=self.lookups_port,
+            service_port=self.service_port,
+        )
 
     def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
         spark = self.platform.session(query, partitions, self._workspace, quiet=not self.debug)
@@ -219,79 +148,10 @@ class Job:
         self._stack.callback(self.platform.close)
         return spark
 
-    def _compile(self, opened: OpenedRun) -> PreparedQuery | None:
-        """Compile the query in the form that can continue from the state in the checkpoint, and prepare its sink.
-
-        Return None if the run is to end before that.
-        """
-        self._display.starting("compiling the query")
-        spark, checkpoint, tables = opened.spark, opened.checkpoint, opened.tables
-        spec = spec_to_continue(self._spec, checkpoint.layout)
-        compiled = compile_query(spark, spec, user_schemas(self._spec, opened.sources))
-        for name, rows in opened.static_tables.items():
-            spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
-        tables.wait(lambda: self.stop_requested)
-        if self.stop_requested:
-            return None
-        for message in tables.messages():
-            self._display.message(message)
-        for name, (columns, place, size) in tables.tables().items():
-            table = refreshed_table(spark, name, columns, place, checkpoint.spark, size)
-            table.createOrReplaceTempView(name)
-        compiled, native = continue_from(compiled, spec.query.sql, checkpoint.layout)
-        require_partitions(compiled.execution, spec)
-        if native is not None:
-            self._display.message(native)
-        elif spec is not self._spec:
-            why = "the query does not run natively: the state in its checkpoint was built by operators on tables"
-            self._display.message(f"{why}: choose {ANOTHER_CHECKPOINT} to have it run by Spark's own plan")
-        if note := unused_algorithm(self.query.spec, compiled):
-            self._display.message(note)
-        if self._given is None and self.query.spec.partitioner.placement is PlacementSetting.AUTO:
-            self._display.message(AUTO_IS_INLINE)
-        if opened.store_check is not None:
-            opened.store_check.wait(lambda: self.stop_requested)
-            if self.stop_requested:
-                return None
-        return self._prepare_sink(opened, compiled)
-
-    def _prepare_sink(self, opened: OpenedRun, compiled: CompiledQuery) -> PreparedQuery:
-        """Prepare the sink for the first batch; from then on the checkpoint is this query's."""
-        checkpoint, keys = opened.checkpoint, self._result_keys(compiled)
-        checkpoint.record_layout(compiled.execution.layout())
-        if opened.copies is not None:
-            remove_unused(opened.copies, self._spec, keys, has_rows=opened.store_check is not None)
-        lookups, table = None, self.query.spec.sink.table
-        if table is not None and not table.by_partition:
-            columns = lookup_columns(compiled, keys["spec"], self._spec)
-            has_history, name = keys["spec"].versioned, self.query.name
-            rows = None if opened.store_check is None else opened.copies
-            asked, service = self.query.spec.lookups, None
-            if asked is not None and self.service_port is not None:
-                service = service_settings(asked, self.platform.host, self.service_port, self._workspace)
-            elif asked is not None:
-                self._display.message("spec.lookups is for a cluster: this machine alone can look rows up in this run")
-            lookups = TableLookups(
-                self._workspace, name, columns, self.lookups_port, has_history=has_history, service=service, copies=rows
-            )
-            self._stack.callback(lookups.close)
-        view, show = None if lookups is None else lookups.view, self._display.table
-        partitions = compiled.execution.result_partitions(checkpoint.state_partitions)
-        sink = open_sinks(
-            self.query, keys, checkpoint.id, show, view, compiled.result, opened.copies, partitions=partitions
-        )
-        self._close_at_end(sink, checkpoint)
-        checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
-        with attributed_to(FailureClass.SINK):
-            sink.prepare(checkpoint.last_batch())
-        for remark in checkpoint.adopt(self.query):
-            self._display.message(remark)
-        return PreparedQuery(compiled, sink, lookups)
-
-    def _assemble(self, opened: OpenedRun, prepared: PreparedQuery) -> tuple[QueryRun, Observer]:
+    def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[QueryRun, Observer]:
         """Put together the run loop and what watches it, and serve metrics and probes."""
         checkpoint, tables, spark, reports = opened.checkpoint, opened.tables, opened.spark, opened.reports
-        plans = self._plans(opened, prepared.compiled)
+        plans = self._plans(setup, opened, prepared.compiled)
         auto = plans if isinstance(plans, AutoPlans) else None
         # the first batch of a backlog takes long
         health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds), self.platform.executors)
@@ -306,7 +166,7 @@ class Job:
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(opened.sources) if waits else ""
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
-        shown = (self._display, metrics, health, self.platform, auto, note)
+        shown = (setup.display, metrics, health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports)
         registry = metrics.registry
         server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
@@ -318,26 +178,18 @@ class Job:
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
         self._run = QueryRun(
-            spark=spark,
-            name=self.query.name,
-            spec=self._spec,
-            query=prepared.compiled,
-            sources=opened.sources,
-            sink=prepared.sink,
-            checkpoint=checkpoint,
+            RunQuery(self.query.name, self._spec, prepared.compiled, prepared.sink),
+            RunInputs(opened.sources, tables or None, replicas),
+            Engine(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
             plans=plans,
-            replicas=replicas,
             watcher=observer,
-            workspace=self._workspace,
             once=self.once,
             leaves_open=self.leaves_open,
-            tables=tables or None,
-            cores=lambda: self.platform.cores(spark),
-            accepted=partial(self._display.started, facts),
+            accepted=partial(setup.display.started, facts),
         )
         return self._run, observer
 
-    def _plans(self, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
+    def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
 
         def resources() -> Resources:
@@ -346,21 +198,21 @@ class Job:
         spec = self.query.spec
         first = first_plan(spec, compiled, opened.checkpoint.last_pin())
         chooser = resources if self.platform.chooses_algorithm else None
-        return followed_plans(spec, compiled, first, self._given, chooser, self._display.message)
+        return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
 
     def _supervise(self, opened: OpenedRun, run: QueryRun, observer: Observer) -> None:
         """Run the loop to its end, and show the summary of the run."""
         reports = opened.reports
         observer.health.running()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
-        reports.started(self._spec, opened.sources, run.query.result, run)
+        reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
-        before, closed = run.checkpoint.committed(), closed_until(run.checkpoint)
+        before, closed = run.engine.checkpoint.committed(), closed_until(run.engine.checkpoint)
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            if unread and (note := unread_note(self.query.spec, opened.sources, run.checkpoint, before)):
+            if unread and (note := unread_note(self.query.spec, opened.sources, run.engine.checkpoint, before)):
                 observer.message(note)
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
@@ -383,27 +235,9 @@ class Job:
                         results=run.results,
                         seconds=seconds,
                         plan_changes=run.plan_changes,
-                        output=run.sink.place,
+                        output=run.query.sink.place,
                     )
                 )
-
-    def _close_at_end(self, opened: Checkpoint | Sink, checkpoint: Checkpoint) -> None:
-        """Close ``opened`` at the end of the run; remove it first if the run failed before its first batch.
-
-        It stays after a transient failure: the next attempt continues from what this one has settled, such as where a
-        Kafka topic ended.
-        """
-
-        def end(_: object, error: BaseException | None, __: object) -> None:
-            failed = isinstance(error, Exception) and not isinstance(error, TransientError)
-            try:
-                with suppress(OSError):  # the disk may be why the run failed; report that failure
-                    if failed and checkpoint.may_be_withdrawn():
-                        opened.withdraw()
-            finally:
-                opened.close()
-
-        self._stack.push(end)
 
     def explain(self) -> str:
         """Describe how the query would run."""
@@ -413,7 +247,7 @@ class Job:
         spark = self._session(partitions, without_event_log(self.query))
         compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
         require_partitions(compiled.execution, self._spec)
-        self._result_keys(compiled)
+        output_keys(compiled, self._spec)
         compiled.check_streaming(self._spec, spark, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or first_plan(self.query.spec, compiled))
@@ -422,14 +256,6 @@ class Job:
         if problem is not None:
             raise MillraceError(problem)
         return shown_times(compiled.explain(self._spec, sources, pin, partitions), self.query.spec)
-
-    def _result_keys(self, compiled: CompiledQuery) -> dict[str, ResultKeys]:
-        """Return the keys of each output, by its field in the spec."""
-        keys = {}
-        for name, output in self._spec.outputs.items():
-            with errors_of(name):
-                keys[name] = result_keys(compiled, output)
-        return keys
 
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""

@@ -105,7 +105,7 @@ def _opened_store(folder: Path, copies: Path | None, has_history: bool) -> tuple
     return rows, TableStore(rows, has_history)
 
 
-def service_settings(asked: LookupsSpec, host: str, port: int, folder: Path) -> ServiceSettings:
+def service_settings(spec: LookupsSpec, host: str, port: int, folder: Path) -> ServiceSettings:
     """Return the settings of the service that a query asks for; ``folder`` takes what is in environment variables.
 
     Raises:
@@ -122,11 +122,11 @@ def service_settings(asked: LookupsSpec, host: str, port: int, folder: Path) -> 
         place.write_text(content, encoding="utf-8")
         return str(place)
 
-    tokens = file_of("the file of tokens for look-ups", "tokens", asked.tokens)
-    if asked.tls is None:
+    tokens = file_of("the file of tokens for look-ups", "tokens", spec.tokens)
+    if spec.tls is None:
         return ServiceSettings(host, port, tokens)
-    certificate = file_of("the certificate for look-ups", "tls.crt", asked.tls.certificate)
-    return ServiceSettings(host, port, tokens, certificate, file_of("the key for look-ups", "tls.key", asked.tls.key))
+    certificate = file_of("the certificate for look-ups", "tls.crt", spec.tls.certificate)
+    return ServiceSettings(host, port, tokens, certificate, file_of("the key for look-ups", "tls.key", spec.tls.key))
 
 
 def table_url(query: StreamQuery, file: Path) -> str:

@@ -13,37 +13,33 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from pathlib import Path
 from typing import Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.status import FailureClass
-from millrace_api.model.streamquery import Spec
-from millrace_jobs import jvm
-from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.pipeline.progress import BatchReport, KeptRows, batch_report
 from millrace_jobs.pipeline.refreshed_tables import announce_contents
 from millrace_jobs.plan.plan_source import PlanSource
-from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
+from millrace_jobs.process import jvm
+from millrace_jobs.queries.execution import RoutingMode
 from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.queries.results import ClosingWindows
 from millrace_jobs.queries.sql_scope import sql_problem
 from millrace_jobs.queries.tables.stages import announce
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
+from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
-from millrace_jobs.run.replicas import ReplicaControl
-from millrace_jobs.run.steering import BatchSettings, Steering
-from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.run.steering import Steering
 from millrace_jobs.run.wall_clock import WallClock
 from millrace_jobs.session import COUNTS_ROWS
-from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Position, Source
 
 POLL_SECONDS = 0.2
@@ -95,22 +91,14 @@ class QueryRun:
     - ended: ``run`` returns whether the run finished or was drained, or raises why it failed.
     """
 
-    spark: SparkSession
-    name: str
-    spec: Spec
-    query: CompiledQuery
-    sources: Mapping[str, Source]
-    sink: Sink
-    checkpoint: Checkpoint
+    query: RunQuery
+    inputs: RunInputs
+    engine: Engine
     plans: PlanSource
     watcher: Watcher
-    workspace: Path
     once: bool = False
     leaves_open: bool = False
     accepted: Callable[[], None] = lambda: None
-    replicas: ReplicaControl | None = None
-    tables: RefreshedTables | None = None
-    cores: Callable[[], int] = lambda: 1
     is_accepted: bool = False
     results: int = 0
     _query: StreamingQuery | None = None
@@ -127,21 +115,22 @@ class QueryRun:
 
     def __post_init__(self) -> None:
         """Set up the session settings and the steering."""
-        self._settings = BatchSettings(self.spec.spark_conf)
-        self._closing = ClosingWindows(self.query, self.spec)
+        query, inputs, checkpoint = self.query, self.inputs, self.engine.checkpoint
+        self._settings = BatchSettings(query.spec.spark_conf)
+        self._closing = ClosingWindows(query.compiled, query.spec)
         self._steering = Steering(
-            self.spec,
-            self.sources,
+            query.spec,
+            inputs.sources,
             self.plans,
-            self.checkpoint.policies,
-            self.workspace / "control.json",
+            checkpoint.policies,
+            self.engine.workspace / "control.json",
             self.watcher,
-            query=self.query,
-            require=self.replicas.require if self.replicas is not None else lambda _: None,
+            query=query.compiled,
+            require=inputs.replicas.require if inputs.replicas is not None else lambda _: None,
             once=self.once,
-            replayed=self.checkpoint.last_batch().unfinished,
-            contents=self.tables.newest if self.tables is not None else dict,
-            cores=self.cores,
+            replayed=checkpoint.last_batch().unfinished,
+            contents=inputs.tables.newest if inputs.tables is not None else dict,
+            cores=self.engine.cores,
         )
 
     @property
@@ -165,7 +154,7 @@ class QueryRun:
         Raises:
             MillraceError: the query failed; committed batches stay.
         """
-        stop_listening = Listener(self._events).register(self.spark)
+        stop_listening = Listener(self._events).register(self.engine.spark)
         try:
             self._steering.follow_plan()
             while not self._draining and not self._stream_with_restarts(closing_time=None):
@@ -191,9 +180,9 @@ class QueryRun:
         while True:
             try:
                 if failed:
-                    self.checkpoint.restore_log()  # needs the lease: ``prepare`` fences other drivers
+                    self.engine.checkpoint.restore_log()  # needs the lease: ``prepare`` fences other drivers
                     with attributed_to(FailureClass.SINK):
-                        self.sink.prepare(self.checkpoint.last_batch())
+                        self.query.sink.prepare(self.engine.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
                 self._stop_query()  # it goes on if this loop is what failed
@@ -219,7 +208,7 @@ class QueryRun:
         Returns:
             True when the input has ended; False to continue with a new query.
         """
-        mode = self.query.mode(self.checkpoint.unfinished_pin() or self._steering.pin)
+        mode = self.query.compiled.mode(self.engine.checkpoint.unfinished_pin() or self._steering.pin)
         stream = _Stream(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
@@ -241,7 +230,7 @@ class QueryRun:
 
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
-        self._committed = self.checkpoint.committed_offsets()
+        self._committed = self.engine.checkpoint.committed_offsets()
         self._query = None
         self._instruct_sources(stream)
         self._query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
@@ -252,44 +241,46 @@ class QueryRun:
 
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
-        for message in self.tables.messages() if self.tables is not None else ():
+        for message in self.inputs.tables.messages() if self.inputs.tables is not None else ():
             self.watcher.message(message)
         draining = stream.stop_reason is not None or not self._matches_plan(stream.mode)
         self._steering.instruct_sources(draining=draining, closing_time=stream.closing_time)
-        if stream.mode is RoutingMode.DEDICATED and self.replicas is not None:
-            self.replicas.instruct(self._steering.pin, self._consumed, self._steering.most)
+        if stream.mode is RoutingMode.DEDICATED and self.inputs.replicas is not None:
+            self.inputs.replicas.instruct(self._steering.pin, self._consumed, self._steering.most)
 
     def _sources_of(self, mode: RoutingMode) -> Mapping[str, Source]:
         """Return the sources of a query in this mode: those that were opened, or what replicas make of them."""
-        if self.replicas is None:
-            return self.sources
+        sources, replicas = self.inputs.sources, self.inputs.replicas
+        if replicas is None:
+            return sources
         if mode is not RoutingMode.DEDICATED:
-            self.replicas.release()
-            return self.sources
+            replicas.release()
+            return sources
         if not self._matches_plan(mode):
-            return self.replicas.finish()
-        return self.replicas.begin(_positions(self.checkpoint.begun()), self._steering.pin)
+            return replicas.finish()
+        return replicas.begin(_positions(self.engine.checkpoint.begun()), self._steering.pin)
 
     def _start(self, sources: Mapping[str, Source], *, mode: RoutingMode, paced: bool) -> StreamingQuery:
+        query, checkpoint = self.query, self.engine.checkpoint
         routed = mode is not RoutingMode.NATIVE
         context = RunContext(
-            self.spark,
+            self.engine.spark,
             sources,
             self._steering.control,
-            self.checkpoint.spark,
-            self.checkpoint.policies,
+            checkpoint.spark,
+            checkpoint.policies,
             everything=not paced,
         )
-        interval = f"{self.spec.batch_interval.microseconds // 1000} milliseconds"
+        interval = f"{query.spec.batch_interval.microseconds // 1000} milliseconds"
         try:
-            results = self.sink.shape(self.query.build(self.spec, context, routed=routed))
-            per_record = self.query.execution.is_per_record(sources, routed=routed)
+            results = query.sink.shape(query.compiled.build(query.spec, context, routed=routed))
+            per_record = query.compiled.execution.is_per_record(sources, routed=routed)
             self._settings.begin(results, per_record=per_record)
             writer = (
-                results.writeStream.queryName(self.name)
+                results.writeStream.queryName(query.name)
                 .foreachBatch(self._write)
-                .outputMode(self.query.output_mode(self.spec))
-                .option("checkpointLocation", str(self.checkpoint.spark))
+                .outputMode(query.compiled.output_mode(query.spec))
+                .option("checkpointLocation", str(checkpoint.spark))
             )
             return (writer.trigger(processingTime=interval) if paced else writer.trigger(availableNow=True)).start()
         except AnalysisException as error:  # SQL that Spark supports on tables, but not on streams
@@ -303,24 +294,29 @@ class QueryRun:
         Nothing of the batch is computed before the sink acts on ``results``. Until then, the lease is checked, and what
         the tasks have to know of the batch is announced.
         """
+        checkpoint, tables, context = self.engine.checkpoint, self.inputs.tables, self.engine.spark.sparkContext
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
-        self.checkpoint.begin(number, self._planned)
-        batch = self._closing.marked(self.checkpoint.batch(number))
-        announce(self.checkpoint.pin(number), batch.watermark, self.spark.sparkContext)
-        if self.tables is not None:
-            self.checkpoint.require_logged(number)
-            announce_contents(number, self.tables.for_batch(self.checkpoint.contents(number)), self.spark.sparkContext)
-        self.results += self.sink.write(results, batch)
+        checkpoint.begin(number, self._planned)
+        batch = self._closing.marked(checkpoint.batch(number))
+        announce(checkpoint.pin(number), batch.watermark, context)
+        if tables is not None:
+            checkpoint.require_logged(number)
+            announce_contents(
+                number,
+                tables.for_batch(checkpoint.contents(number)),
+                context,
+            )
+        self.results += self.query.sink.write(results, batch)
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
-        self.spark.sparkContext.setLocalProperty("callSite.short", self.name)
+        context.setLocalProperty("callSite.short", self.query.name)
 
     def _planned(self, batch: int) -> str:
         """Return a batch's entry in Spark's offset log as Spark has it in memory, where it keeps the last two."""
         while self._query is None:  # the first batch may begin before its query is known here
             time.sleep(0.01)
         log = self._query._jsq.streamingQuery().offsetLog()
-        text = self.spark._jvm.java.io.ByteArrayOutputStream()  # type: ignore[union-attr]
+        text = self.engine.spark._jvm.java.io.ByteArrayOutputStream()  # type: ignore[union-attr]
         log.serialize(log.get(batch).get(), text)
         return str(text.toString("UTF-8"))
 
@@ -337,8 +333,10 @@ class QueryRun:
                 self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)
             case progress:
-                counted = self.spec.spark_conf.get(COUNTS_ROWS) == "true"
-                self._learn_from(batch_report(progress, self.spec.batch_interval.seconds, self._kept, counted=counted))
+                counted = self.query.spec.spark_conf.get(COUNTS_ROWS) == "true"
+                self._learn_from(
+                    batch_report(progress, self.query.spec.batch_interval.seconds, self._kept, counted=counted)
+                )
         return None
 
     def _learn_from(self, report: BatchReport) -> None:
@@ -347,7 +345,7 @@ class QueryRun:
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
-        self._committed = self.checkpoint.committed_offsets()
+        self._committed = self.engine.checkpoint.committed_offsets()
         self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
@@ -357,18 +355,18 @@ class QueryRun:
         """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""
         if not jvm.is_running():
             raise jvm_gone()
-        if self.checkpoint.lost is not None:
-            raise self.checkpoint.lost
-        if self.replicas is not None:
-            self.replicas.require_running()
+        if self.engine.checkpoint.lost is not None:
+            raise self.engine.checkpoint.lost
+        if self.inputs.replicas is not None:
+            self.inputs.replicas.require_running()
 
     def _can_stop(self, query: StreamingQuery) -> bool:
         """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
-        return not query.status["isTriggerActive"] and self.checkpoint.unfinished_pin() is None
+        return not query.status["isTriggerActive"] and self.engine.checkpoint.unfinished_pin() is None
 
     def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
         """Return why the running batch is to be the last of this query, or None."""
-        if stream.paced and stream.clock.set_back() > self.spec.batch_interval.seconds:
+        if stream.paced and stream.clock.set_back() > self.query.spec.batch_interval.seconds:
             self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
             return _StopReason.CLOCK_SET_BACK
         reason = None
@@ -385,20 +383,22 @@ class QueryRun:
     def _is_exhausted(self) -> bool:
         """Whether the sources that the query reads have no more records; only these have an offset."""
         offsets = self._committed
-        return bool(offsets) and all(self.sources[offset["source"]].exhausted(offset["position"]) for offset in offsets)
+        return bool(offsets) and all(
+            self.inputs.sources[offset["source"]].exhausted(offset["position"]) for offset in offsets
+        )
 
     def _matches_plan(self, mode: RoutingMode) -> bool:
         """Whether the plan wants the query in this mode."""
-        return self.query.mode(self._steering.pin) is mode
+        return self.query.compiled.mode(self._steering.pin) is mode
 
     def _explained(self, text: str) -> MillraceError:
         """Return why the query failed, with its failure class."""
-        damage = self.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
+        damage = self.engine.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
         return failed_query(text, damage)
 
     def _release_results(self) -> None:
         """Move event time on until Spark's operators hold no result back."""
-        end = EndOfInput(self.spark, self.spec, self.query, self.checkpoint)
+        end = EndOfInput(self.engine.spark, self.query.spec, self.query.compiled, self.engine.checkpoint)
         while not self._draining and (time := end.closing_time(self._query, self._latest_event)) is not None:
             self._stream_with_restarts(time)
 

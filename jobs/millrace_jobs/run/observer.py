@@ -15,7 +15,7 @@ from millrace_jobs.display.display import RunTally
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.gc_times import GarbageCollection
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.plans import AutoPlans
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.run.store_traffic import ObjectStoreTraffic

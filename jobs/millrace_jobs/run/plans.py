@@ -11,7 +11,7 @@ from millrace_api.model.streamquery import Spec
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem
-from millrace_jobs.queries.execution import CompiledQuery, Execution
+from millrace_jobs.queries.execution import AlgorithmChoice, CompiledQuery, Execution
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.selection.costs import MeasuredBatch, Resources
 from millrace_jobs.selection.switch import Switch
@@ -57,17 +57,16 @@ def followed_plans(
     ``resources`` returns what tasks have; it is None where another part than the driver chooses the algorithm.
     """
     plans = given or FixedPlan(first)
-    execution = compiled.execution
-    has_choice = bool(execution.candidates(first.placement))
-    if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or not has_choice:
+    choice = compiled.execution.choice
+    if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or choice is None:
         return plans
-    return AutoPlans(plans, first.algorithm, execution, resources, message, first.placement)
+    return AutoPlans(plans, first.algorithm, choice, resources, message, first.placement)
 
 
 def unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
     """Return the note that the spec names an algorithm which has nothing to place; None if all is well."""
     algorithm, execution = spec.partitioner.algorithm, compiled.execution
-    if algorithm in (Algorithm.AUTO, Algorithm.NATIVE) or execution.candidates(spec.partitioner.placement.at_start):
+    if algorithm in (Algorithm.AUTO, Algorithm.NATIVE) or execution.choice is not None:
         return None
     why = f"{algorithm} has nothing to place, since the query runs {execution.unplaced}"
     return f"spec.partitioner.algorithm has no effect: {why}"
@@ -79,7 +78,7 @@ class AutoPlans:
     Args:
         plans: source of everything but the algorithm.
         first: the algorithm to start with.
-        query: the query, which has candidates.
+        choice: the algorithms that the query can run under.
         resources: returns the resources that the tasks run on.
         on_switch: receives the sentence that explains a switch.
         placement: where the replicas of the first plan run. Dedicated ones always place, so ``native`` is no choice.
@@ -89,7 +88,7 @@ class AutoPlans:
         self,
         plans: PlanSource,
         first: Algorithm,
-        query: Execution,
+        choice: AlgorithmChoice,
         resources: Callable[[], Resources],
         on_switch: Callable[[str], None],
         placement: Placement = Placement.INLINE,
@@ -100,9 +99,9 @@ class AutoPlans:
         self._switched = False
         self._on_switch = on_switch
         self._resources = resources
-        self._query = query
+        self._choice = choice
         self._placement = placement
-        self.selector = query.selector(resources(), first.value, placement)
+        self.selector = choice.selector(resources(), first.value, placement)
 
     def current(self) -> Plan | None:
         """Return the newest plan, or None if it has not changed since the last call."""
@@ -120,9 +119,9 @@ class AutoPlans:
         if placement is self._placement:
             return
         self._placement = placement
-        if self._algorithm.value not in self._query.candidates(placement):
-            self._algorithm = self._query.first_algorithm(placement)
-        self.selector = self._query.selector(self._resources(), self._algorithm.value, placement)
+        if self._algorithm.value not in self._choice.candidates(placement):
+            self._algorithm = self._choice.first(placement)
+        self.selector = self._choice.selector(self._resources(), self._algorithm.value, placement)
 
     def observe(self, report: BatchReport) -> Switch | None:
         """Learn from a finished batch; report and return the switch that the next plan makes, or None."""
@@ -139,9 +138,12 @@ class AutoPlans:
 
 def first_algorithm(query: Execution, last: Pin | None = None, *, placement: Placement = Placement.INLINE) -> Algorithm:
     """Return the algorithm that a query starts with: its last batch's, or its first one if that is no candidate."""
-    if last is not None and last.algorithm in query.candidates(placement):
+    choice = query.choice
+    if choice is None:
+        return Algorithm.NATIVE
+    if last is not None and last.algorithm in choice.candidates(placement):
         return Algorithm(last.algorithm)
-    return query.first_algorithm(placement)
+    return choice.first(placement)
 
 
 def measured(report: BatchReport) -> MeasuredBatch:

@@ -17,7 +17,6 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.connections import DEPRECATED, inline_logins
 from millrace_api.validation.loading import load_queries, locate, query_documents, validate_file
 from millrace_api.validation.places import is_object
 from millrace_api.validation.store_costs import store_costs
@@ -103,9 +102,6 @@ def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = T
 def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem]:
     """Return warnings about settings that work badly, not at all, or for money; the file must have no problems."""
     found = []
-    for document in query_documents(path):
-        notes = [Problem(DEPRECATED, field=field) for field in inline_logins(document.value)]
-        found += locate(notes, path, document.value["metadata"]["name"])
     for query in load_queries(path, connections) if query_documents(path) else ():
         if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
             interval = query.spec.batch_interval
@@ -118,13 +114,14 @@ def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem
 
 def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
+    from millrace_api.sql.parsed_query import parsed_query
     from millrace_api.validation.results import identified_by_run
     from millrace_jobs.queries.tables.needs import holds_back, may_retract, needs_tables
 
     spec, sql = query.spec, query.spec.query.sql
     dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
     if spec.query.python is not None and dedicated:
-        from millrace_jobs.queries.execution import source_problem
+        from millrace_jobs.queries.dedicated_needs import source_problem
 
         problem = source_problem(spec.sources[spec.query.python.source or next(iter(spec.sources))])
         return [] if problem is None else [problem]
@@ -133,7 +130,8 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
     asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
-    if not (asks or needs_tables(spec, sql) or holds_back(spec) or may_retract(spec, sql)):
+    parsed = parsed_query(sql)
+    if not (asks or needs_tables(spec, parsed) or holds_back(spec) or may_retract(spec, parsed)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.queries.dry_compile import dry_compile
 

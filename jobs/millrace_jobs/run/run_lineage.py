@@ -15,7 +15,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema
 from millrace_jobs.display.display import Outcome
 from millrace_jobs.lineage.columns import derived_columns
-from millrace_jobs.lineage.datasets import Dataset, inputs, outputs
+from millrace_jobs.lineage.datasets import inputs, outputs
 from millrace_jobs.lineage.events import Json, RunDescription, RunState
 from millrace_jobs.lineage.sender import LineageSender
 from millrace_jobs.lineage.transports import transport_of
@@ -87,6 +87,7 @@ class RunLineage:
             by_source = inputs(self._spec, self._columns, _topics(self._spec, positions))
             read = list(dict.fromkeys(each for datasets in by_source.values() for each in datasets))
             written = outputs(self._spec, self._results)
+            single = {name: datasets[0] for name, datasets in by_source.items() if len(datasets) == 1}
             begun = state is not RunState.START
             return self._run.event(
                 state,
@@ -96,7 +97,7 @@ class RunLineage:
                 read=rows if begun and len(read) == 1 else None,
                 written=results if begun and len(written) == 1 else None,
                 error=error,
-                derived=derived_columns(self._spec, self._columns, _only(by_source)),
+                derived=derived_columns(self._spec, self._columns, single),
             )
 
         self.sender.send(make)
@@ -110,11 +111,6 @@ def _topics(spec: Spec, positions: Mapping[str, Position]) -> dict[str, tuple[st
         for name, position in positions.items()
         if name in kafka
     }
-
-
-def _only(by_source: Mapping[str, list[Dataset]]) -> dict[str, Dataset]:
-    """Return the dataset of each source that has just one."""
-    return {name: datasets[0] for name, datasets in by_source.items() if len(datasets) == 1}
 
 
 def _source_columns(spec: Spec, schemas: Mapping[str, pa.Schema]) -> dict[str, tuple[Column, ...]]:

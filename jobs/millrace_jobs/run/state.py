@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs import jvm
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.object_lease import download
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named
 from millrace_jobs.places import files_below
+from millrace_jobs.process import jvm
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.session import local_session, stop
 from millrace_jobs.stores.objects import ObjectPath

@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,6 @@ from millrace_api.model.streamquery import Spec
 from millrace_api.model.tables import TableSpec
 from millrace_jobs.places import Place
 from millrace_jobs.run.failures import attributed_to
-from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.connector import open_table, schema_of
 from millrace_jobs.sources.static_tables import (
     StaticTable,
@@ -246,9 +245,9 @@ class _RefreshedTable(threading.Thread):
         found = self._opened.read(known.version if known is not None else None)
         if found is not None:
             limits = TableLimits(self._table.most_rows, self._table.most_bytes)
-            records = self._until_closed(found.records)
+            records = takewhile(lambda _: not self.closed.is_set(), found.records)
             read = static_table(self.name_in_query, records, self.schema, self._table.keys, limits, found.least)
-            if self.closed.is_set():
+            if self.closed.is_set():  # a part of the table may be missing
                 return
             content = self._stored(read, found.version, known)
             if known is None or content.name != known.name:
@@ -262,10 +261,6 @@ class _RefreshedTable(threading.Thread):
             self._said = ""
             self._say(f"table {self.name_in_query}: refreshed again")
         self._retain()
-
-    def _until_closed(self, records: Iterable[pa.RecordBatch | Rejected]) -> Iterator[pa.RecordBatch | Rejected]:
-        """Yield records until the run ends: a table that is read in part then is not stored."""
-        return takewhile(lambda _: not self.closed.is_set(), records)
 
     def _stored(self, read: StaticTable, version: str | None, known: TableContent | None) -> TableContent:
         order = [(key, "ascending") for key in self._table.keys]  # the same rows make the same file

@@ -17,7 +17,7 @@ import numpy as np
 
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.hash import Hash
-from millrace_jobs.partitioners.units import CHUNK, MOST_CHUNKS, UnitPlacement
+from millrace_jobs.partitioners.hot_key_units import CHUNK, MOST_CHUNKS, UnitPlacement
 from millrace_support.batch_cost import makespan
 
 from .costs import TASK_SECONDS, BatchTime, JoinLoad, MeasuredBatch, Resources

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import FailureClass
@@ -189,6 +188,8 @@ class TableContents:
 
         Raises OSError if it cannot be written.
         """
+        import pyarrow.parquet as pq  # connectors are loaded before Spark starts, and few store a table
+
         file = io.BytesIO()
         pq.write_table(rows, file, compression="zstd")
         digest = hashlib.sha256(file.getbuffer()).hexdigest()
@@ -205,6 +206,8 @@ class TableContents:
 
     def load(self, name: str) -> pa.Table:
         """Return the rows of a content. Raises OSError if it cannot be read; FileNotFoundError if it does not exist."""
+        import pyarrow.parquet as pq
+
         with may_be_away(self._place):
             return pq.read_table(pa.BufferReader((self._place / f"{name}.parquet").read_bytes()))
 

@@ -1,6 +1,6 @@
 """Places in an object store, with the methods of ``pathlib.Path`` that checkpoints use.
 
-They are the same for S3 and Azure; ``store_clients`` says how each is reached.
+They are the same for S3 and Azure; ``clients`` says how each is reached.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.azure import AzureSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_jobs.disk import cache_folder
-from millrace_jobs.jvm import spark_home
+from millrace_jobs.process.jvm import spark_home
 from millrace_jobs.secrets import Secret
 from millrace_jobs.stores import login
 from millrace_jobs.stores.clients import AZURE, azure_endpoint, s3_endpoint, s3_region

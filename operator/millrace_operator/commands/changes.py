@@ -77,10 +77,16 @@ def scale(cluster: Cluster, name: str, executors: int, wait_seconds: float | Non
     """Set the initial number of executors of a query; with ``wait_seconds``, wait until the job has applied it.
 
     Raises:
-        MillraceError: the job has not applied such a plan within ``wait_seconds``.
+        MillraceError: that is the initial number already while the plan has another one, so that nothing would follow;
+            or the job has not applied such a plan within ``wait_seconds``.
     """
     queries = UserQueries(cluster)
     before = queries.get(name)
+    plan = before.status.plan
+    if plan is not None and before.body["spec"]["executors"]["initial"] == executors != plan.executors:
+        problem = f"spec.executors.initial of {name} is {executors} already, and its plan has {plan.executors}"
+        hint = "only a change makes a plan: write another number first, or set spec.executors.max"
+        raise MillraceError(Problem(problem, hint))
     queries.scale(name, executors)
     after = queries.get(name)
     _print(before, after, _executors)

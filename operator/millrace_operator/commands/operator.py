@@ -120,7 +120,7 @@ def operator(
         from ..leadership.shard import Shard
         from ..metrics_source.settings import PrometheusSettings
         from ..resources.pod_defaults import PodDefaults
-        from ..resources.policy import Policy
+        from ..resources.tenancy_policy import TenancyPolicy
 
     namespaces = tuple(dict.fromkeys(namespace or ()))
     for name in namespaces:
@@ -153,7 +153,7 @@ def operator(
         bind=bind,
         port=port,
         prometheus=prometheus,
-        policy=Policy() if policy is None else Policy.load(policy),
+        policy=TenancyPolicy() if policy is None else TenancyPolicy.load(policy),
         namespace_bytes=namespace_mib << 20,
     )
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))

@@ -22,8 +22,8 @@ from millrace_api.validation.loading import connections_beside, load_queries, lo
 
 from ..kube.client import QUERIES
 from ..kube.object_api import OWNED
+from ..lifecycle.autoscaling.scaling_inputs import scaling_inputs
 from ..lifecycle.refusals import NameTakenError
-from ..lifecycle.scaling_inputs import scaling_inputs
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest, Owner
 from ..resources.partitioner import Partitioners

@@ -23,7 +23,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.connections import resolve
 
 from ..capacity.live_flow import LiveFlow
-from ..lifecycle.scaling_inputs import LEARNED, bounds_of
+from ..lifecycle.autoscaling.scaling_inputs import LEARNED, bounds_of
 from ..metrics_source.endpoint import scraped
 from ..resources.names import plan_config_map, scaling_config_map
 from ..scaling.answers import AnswerReader
@@ -128,7 +128,7 @@ def recorded_by_operator(queries: UserQueries, name: str) -> Recording:
         hint = "wait until the operator has had metrics of it for ten minutes, or has changed its plan"
         raise MillraceError(Problem(f"the operator has saved nothing about what batches of {name} cost", hint))
     applied = (queries.config_map(plan_config_map(name)) or {}).get(APPLIED_KEY)
-    partitions = spec.state_partitions(spec.executors.max * spec.executors.cores)
+    partitions = spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
     bounds = bounds_of(spec)
     return Recording(
         query=name,

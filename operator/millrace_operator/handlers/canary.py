@@ -2,7 +2,7 @@
 
 Every operator's watch must show the touches. At the leader, a worker must also take the canary from the queue and
 answer each touch in its status, and the watch must show the answer. There is one canary in each namespace that is
-watched individually, otherwise one in the operator's own namespace. Kopf restarts a watch that stays silent.
+watched individually, otherwise one in the operator's own namespace. An informer restarts a watch that stays silent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Assembly, start and stop of the operator; and the events of queries, which are stored and queued.
 
-An event goes to ``lifecycle.observations``, and its query to the queue of ``lifecycle.reconcile``.
+An event goes to ``lifecycle.observation_cache``, and its query to the queue of ``lifecycle.reconcile``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from millrace_api.crd import PLURAL
 from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 
-from ..kube.bounded_json import decode_bounded
-from ..kube.client import Client, load_configuration, own_account, own_namespace
+from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
+from ..kube.informer import Informer
 from ..kube.leases import LeaseApi
 from ..kube.object_api import ObjectApi
 from ..kube.queries import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
-from ..lifecycle.autoscaler import AskMetrics, Autoscaler
+from ..lifecycle.autoscaling.autoscaler import AskMetrics, Autoscaler
 from ..lifecycle.canary import is_canary
-from ..lifecycle.chain_updates import ChainUpdates
-from ..lifecycle.object_sizes import NAMESPACE_BYTES
-from ..lifecycle.observe import QueryKey
+from ..lifecycle.chains.chain_updates import ChainUpdates
+from ..lifecycle.objects.object_sizes import NAMESPACE_BYTES
+from ..lifecycle.observed_query import QueryKey
 from ..lifecycle.query_row import query_rows
 from ..lifecycle.reconcile import Reconciler
 from ..metrics_source.client import Prometheus
@@ -42,7 +42,7 @@ from ..metrics_source.settings import PrometheusSettings
 from ..resources.names import Owner
 from ..resources.permissions import Permissions
 from ..resources.pod_defaults import PodDefaults
-from ..resources.policy import Policy
+from ..resources.tenancy_policy import TenancyPolicy
 from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
@@ -54,6 +54,9 @@ LEASE = "millrace-operator"
 
 _CHAINS_SECONDS = 60.0
 """Time for which the first step waits until the chains of all listed queries are known."""
+
+_LIST_SECONDS = 0.05
+"""Time between two looks whether all queries are listed."""
 
 _ENDED_STATUS = 1
 """Exit status of an operator that ends itself, to be started again by Kubernetes."""
@@ -75,7 +78,7 @@ class OperatorOptions:
     bind: str = ALL_ADDRESSES  # Prometheus and the kubelet ask from elsewhere
     port: int = 8080
     prometheus: PrometheusSettings | None = None
-    policy: Policy = field(default_factory=Policy)
+    policy: TenancyPolicy = field(default_factory=TenancyPolicy)
     namespace_bytes: int = NAMESPACE_BYTES
 
 
@@ -88,7 +91,6 @@ class Operator:
 
     def __init__(self, options: OperatorOptions) -> None:
         load_configuration()
-        decode_bounded()
         self._shard = options.shard
         # outside a pod, the first watched namespace
         home = options.lease_namespace or own_namespace() or next(iter(options.namespaces), "default")
@@ -119,10 +121,22 @@ class Operator:
         connections = self._reconciler.observations.connections
         self._chain_updates = ChainUpdates(self._reconciler.chains, self._queue_all, connections.brokers_of)
         connections.on_brokers = self._chain_updates.connection_changed
-        self._unlisted, self._listed = set(options.namespaces or (None,)), threading.Event()
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
+        watcher = Client(self._metrics)
+        self._query_informers = [
+            Informer(
+                watcher,
+                QUERIES,
+                namespace,
+                self.on_event,
+                self.watches.of(PLURAL, namespace),
+                begin_afresh,
+                selector="",
+            )
+            for namespace in options.namespaces or (None,)
+        ]
         self._owned = OwnedObjects(
-            Client(self._metrics),
+            watcher,
             options.namespaces,
             self._reconciler.observations,
             self._reconciler.queue,
@@ -131,7 +145,8 @@ class Operator:
             begin_afresh,
         )
         self._loops = (self._reconciler, self._autoscaler)
-        self._lock = threading.Lock()
+        self._lock, self._event_lock = threading.Lock(), threading.Lock()
+        self._stopped = threading.Event()
         self._started = self._ended = False
         self._server = HttpServer(self._metrics.registry, self._liveness, self._readiness, options.bind, options.port)
         self._metrics.show(
@@ -154,6 +169,8 @@ class Operator:
         self._server.start()
         log.info("metrics and probes are on port %d", self._server.port)
         self._owned.start()
+        for informer in self._query_informers:
+            informer.start()
         self._chain_updates.start()
         self._canary.stand_by()
         if self._leader is None:
@@ -163,9 +180,11 @@ class Operator:
 
     def stop(self) -> None:
         """Finish the steps in progress and release the lease."""
+        self._stopped.set()
         self._owned.stop()
+        for informer in self._query_informers:
+            informer.stop()
         self._chain_updates.stop()
-        self._listed.set()
         with self._lock:
             self._ended = True
             if self._started:
@@ -176,24 +195,20 @@ class Operator:
             self._leader.release()
         self._server.close()
 
-    def on_event(self, kind: str | None, body: Mapping[str, Any]) -> None:
-        """Handle a query that was listed (``kind`` is None), added, changed or deleted.
+    def on_event(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Handle a query that was LISTED, ADDED, MODIFIED or DELETED; each namespace may have a watch of its own.
 
         Those of all shards are noted for the chains, which queue the queries after it if their status changes, and for
-        the rollouts of Connections, in which others may have waited for it.
+        the rollouts of Connections, in which others may have waited for it. One event is handled at a time, and none
+        waits for a request.
         """
         gone = kind == "DELETED" or is_canary(body)
-        self._chain_updates.note(body, gone=gone)
-        self._queue_all(self._reconciler.rollouts.note(body, gone=gone))
-        self._on_query(kind, body)
+        with self._event_lock:
+            self._chain_updates.note(body, gone=gone)
+            self._queue_all(self._reconciler.rollouts.note(body, gone=gone))
+            self._on_query(kind, body)
 
-    def on_list(self, namespace: str | None) -> None:
-        """Note that the watch of a namespace, None for all, has listed all queries."""
-        self._unlisted.discard(namespace)
-        if not self._unlisted:
-            self._listed.set()
-
-    def _on_query(self, kind: str | None, body: Mapping[str, Any]) -> None:
+    def _on_query(self, kind: str, body: Mapping[str, Any]) -> None:
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if self._canary.owns(namespace, name) and (kind == "DELETED" or not is_canary(body)):
             self._canary.disturbed(namespace)
@@ -210,7 +225,7 @@ class Operator:
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
             queue.add(key, new=kind == "ADDED")
 
-    def _on_canary(self, kind: str | None, body: Mapping[str, Any]) -> None:
+    def _on_canary(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "DELETED":
             self._reconciler.observations.query_gone(body)  # the next touch makes another
             return
@@ -230,7 +245,9 @@ class Operator:
     def _start_loops(self) -> None:
         if not self._owned.wait():
             return
-        self._listed.wait()
+        while not all(informer.listed.is_set() for informer in self._query_informers):
+            if self._stopped.wait(_LIST_SECONDS):
+                return
         self._chain_updates.wait(_CHAINS_SECONDS)
         with self._lock:
             if not self._ended:
@@ -251,10 +268,10 @@ class Operator:
         return ProbeResult(True, "ok")
 
     def _readiness(self) -> ProbeResult:
-        if self._canary.age is None:
-            return ProbeResult(False, "the watched objects are not all listed yet, or no operator leads yet")
         if stale := "; ".join(f"{each} has heard nothing for {each.age:.0f} s" for each in self.watches.stale):
             return ProbeResult(False, stale)
+        if self._canary.age is None:
+            return ProbeResult(False, "the watched objects are not all listed yet, or no operator leads yet")
         return ProbeResult(True, "ok")
 
 

@@ -1,6 +1,6 @@
 """Watches of the objects that belong to queries, found by label, of Connections, and of what limits pods.
 
-An event goes to ``lifecycle.observations``, and its query to the queue of ``lifecycle.reconcile``.
+An event goes to ``lifecycle.observation_cache``, and its query to the queue of ``lifecycle.reconcile``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from ..kube.client import CONNECTIONS, Client
 from ..kube.informer import Informer
 from ..kube.object_api import LIMITING, OWNED
-from ..lifecycle.observations import Observations
-from ..lifecycle.observe import QueryKey
+from ..lifecycle.observation_cache import ObservationCache
+from ..lifecycle.observed_query import QueryKey
 from ..lifecycle.workqueue import WorkQueue
 from ..resources.names import Manifest
 from ..telemetry.watches import Watches
@@ -25,8 +25,6 @@ DEBOUNCE_SECONDS = 0.25
 
 class OwnedObjects:
     """Watches of the objects of queries and of quotas, from ``start`` to ``stop``; other shards' objects are ignored.
-
-    Kopf is not used here: it starts a task per object, and each task waits until all objects are listed.
 
     Args:
         client: client for the API server.
@@ -42,7 +40,7 @@ class OwnedObjects:
         self,
         client: Client,
         namespaces: Sequence[str],
-        observations: Observations,
+        observations: ObservationCache,
         queue: WorkQueue[QueryKey],
         owns: Callable[[str, str], bool],
         watches: Watches,

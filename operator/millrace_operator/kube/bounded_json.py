@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace_api.crd import GROUP
 
-from ..lifecycle.object_sizes import (
+from ..lifecycle.objects.object_sizes import (
     LARGEST_OBJECT,
     LARGEST_QUERY,
     MOST_VALUES,
@@ -26,7 +26,7 @@ from ..lifecycle.object_sizes import (
 from ..resources.names import MANAGER
 
 LEVELS = 100
-"""Levels of JSON that are kept; a Kubernetes object of a known kind has fewer."""
+"""Levels that are kept of JSON that is nested too deeply to be decoded; an object of a known kind has fewer."""
 
 TOO_DEEP = "(nested too deeply)"
 """Text in the place of what is nested deeper."""
@@ -43,38 +43,39 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 Fields = dict[str, msgspec.Raw]
 
 
-def decode_bounded() -> None:
-    """Let ``json`` decode documents of any depth, and objects of Kubernetes of any size, from now on in this process.
+def decode_bounded(document: bytes) -> Any:
+    """Decode a JSON document of any depth, or one with objects of Kubernetes of any size.
+
+    What is nested too deeply is replaced, and only what identifies an object is decoded where it is too large.
 
     A pod template may have any fields, so its author chooses how deeply and how widely an object is nested. The API
     server accepts ten thousand levels, and Python's decoder about a thousand: one such object would end every watch and
-    list that contains it, of kopf and of the operator. It also accepts 1.5 MB, of which Python can make forty times as
-    many.
+    list that contains it. It also accepts 1.5 MB, of which Python can make forty times as many.
+
+    Raises:
+        ValueError: it is no JSON.
     """
-    json._default_decoder = _Decoder()  # type: ignore[attr-defined]
-
-
-class _Decoder(json.JSONDecoder):
-    """Decoder that replaces what is nested too deeply, and what is too large, if there is any."""
-
-    def decode(self, s: str, *arguments: Any) -> Any:
-        """Decode a document."""
-        if len(s) <= _SMALL and sum(map(s.count, ",[{")) <= MOST_VALUES_OF_QUERY:
-            try:
-                return msgspec.json.decode(s)
-            except RecursionError:
-                return super().decode(shallow(s), *arguments)
-            except msgspec.DecodeError:  # NaN, or a number that is not finite
-                return super().decode(s, *arguments)
+    if len(document) <= _SMALL and _at_most(document) <= MOST_VALUES_OF_QUERY:
         try:
-            return _bounded(s)
+            return msgspec.json.decode(document)
         except RecursionError:
-            return _bounded(shallow(s))
-        except msgspec.DecodeError:  # it is no object, no list of them and no event, or no JSON
-            return super().decode(s, *arguments)
+            return json.loads(shallow(document))
+        except msgspec.DecodeError:  # NaN, or a number that is not finite
+            return json.loads(document)
+    try:
+        return _bounded(document)
+    except RecursionError:
+        return _bounded(shallow(document))
+    except msgspec.DecodeError:  # it is no object, no list of them and no event, or no JSON
+        return json.loads(document)
 
 
-def _bounded(text: str) -> Any:
+def _at_most(text: bytes) -> int:
+    """Return a number of values that a JSON document does not exceed."""
+    return sum(map(text.count, (b",", b"[", b"{")))
+
+
+def _bounded(text: bytes) -> Any:
     """Return a list, an event or an object of Kubernetes, each of whose objects is bounded; else the whole document."""
     document = msgspec.json.decode(text, type=Fields)
     if "items" in document:
@@ -89,7 +90,7 @@ def _bounded(text: str) -> Any:
 
 def _object(text: msgspec.Raw, kind: str = "") -> Any:
     content = bytes(text)
-    if len(content) <= _SMALL and sum(map(content.count, (b",", b"[", b"{"))) <= MOST_VALUES_OF_QUERY:
+    if len(content) <= _SMALL and _at_most(content) <= MOST_VALUES_OF_QUERY:
         return msgspec.json.decode(content)  # as if it had come alone
     fields = msgspec.json.decode(text, type=Fields)
     if "metadata" not in fields:
@@ -157,9 +158,8 @@ def _decoded(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
     return {name: msgspec.json.decode(raw) for name, raw in fields.items()}
 
 
-def shallow(text: str) -> str:
+def shallow(data: bytes) -> bytes:
     """Return a JSON document with ``TOO_DEEP`` in the place of each list or object below ``LEVELS`` levels."""
-    data = text.encode()
     level = _levels(np.frombuffer(data, np.uint8))
     is_deep = level > LEVELS
     edges = np.flatnonzero(np.diff(is_deep, prepend=False, append=False)).tolist()
@@ -167,7 +167,7 @@ def shallow(text: str) -> str:
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         parts += [data[kept:start], json.dumps(TOO_DEEP).encode()]
         kept = end + 1  # behind the closing bracket, which is on the level above
-    return b"".join((*parts, data[kept:])).decode()
+    return b"".join((*parts, data[kept:]))
 
 
 def _levels(data: Bytes) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

@@ -29,6 +29,7 @@ from millrace_support.refusals import message_of
 
 from ..resources.names import MANAGER, Manifest
 from ..resources.permissions import Account
+from .bounded_json import decode_bounded
 
 if TYPE_CHECKING:
     from ..telemetry.metrics import OperatorMetrics
@@ -57,11 +58,11 @@ _CHANGES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH = re.compile(
     r"/apis?(?:/[^/]+)?/v[^/]+(?:/namespaces/[^/]+(?=/))?/(?P<plural>[^/]+)(?:/[^/]+(?P<subresource>/[^/]+)?)?"
 )
-PAGE = 50
+PAGE = 25
 """Number of objects per page of a list; each may have a megabyte."""
 
 _CONNECTIONS = 100
-"""Maximum number of pooled connections; each watch uses one."""
+"""Number of pooled connections; each watch uses one, and those above it are closed after their request."""
 
 _SOCKET = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -114,7 +115,7 @@ class JsonClient(ApiClient):
             ApiException: the API server refuses the request.
             HTTPError: the API server is unreachable.
         """
-        return dict(json.loads(self._answer(method, path, query, body, content_type, timeout).read()))
+        return dict(self.decode(self._answer(method, path, query, body, content_type, timeout).read()))
 
     def lines(self, path: str, query: Mapping[str, str], timeout: tuple[float, float]) -> Iterator[Any]:
         """Yield each line of a streamed answer as it arrives, parsed from JSON. Raises errors like ``request``."""
@@ -123,9 +124,13 @@ class JsonClient(ApiClient):
         try:
             while piece := answer.read1(1 << 16):
                 *whole, rest = (rest + piece).split(b"\n")
-                yield from (json.loads(line) for line in whole if line)
+                yield from (self.decode(line) for line in whole if line)
         finally:
             answer.close()
+
+    def decode(self, document: bytes) -> Any:
+        """Return the value of a JSON document of the API server."""
+        return json.loads(document)
 
     def _answer(
         self,
@@ -165,6 +170,8 @@ def pages(client: JsonClient, path: str, selector: str) -> Iterator[Manifest]:
 class Client(JsonClient):
     """Client of the operator, configured by ``load_configuration``: counts its requests and asks its fence.
 
+    Documents are decoded by ``decode_bounded``, whatever their authors have put into them.
+
     A change that timed out may still be applied once it has reached the API server, and the process may be paused
     between the check and the request. No check on the client's side can prevent that. Such a change does no lasting
     harm: the next leader sees it through its watch and corrects it.
@@ -190,6 +197,10 @@ class Client(JsonClient):
         self.rest_client.pool_manager.pool_classes_by_scheme = {
             scheme: _fenced(pool, fence) for scheme, pool in pools.items()
         }
+
+    def decode(self, document: bytes) -> Any:
+        """Return the value of a JSON document of the API server, as far as it is kept."""
+        return decode_bounded(document)
 
     def call_api(
         self,

@@ -1,9 +1,13 @@
-"""Informer for the objects of one kind, by default with the query label: a list, then a watch, like client-go's."""
+"""Informer for the objects of one kind, by default with the query label: a list, then a watch, like client-go's.
+
+All watches of the operator are informers; docs/architecture.md says why none of them is kopf's.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -14,17 +18,23 @@ from urllib3.exceptions import ReadTimeoutError
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_support.backoff import Backoff
 
-from ..lifecycle.object_sizes import OUR_LABELS
+from ..lifecycle.objects.object_sizes import OUR_LABELS
 from ..resources.names import Manifest
 from ..telemetry.logs import in_short
 from ..telemetry.watches import WatchHealth
 from .client import JsonClient, ResourceKind, pages
 
-WATCH_SECONDS, TIMEOUT = 300, (3.0, 100.0)
+WATCH_SECONDS, TIMEOUT = 300, (3.0, 70.0)
 """Seconds after which the API server ends a watch, and timeouts to connect and of silence, after which a watch is dead.
 
-The API server sends a bookmark every minute.
+The API server sends a bookmark every minute. A dead watch is opened again before the canary counts as missed.
 """
+
+_PAUSE_JITTER = 0.5
+"""Share by which pauses vary, so that not all kinds are listed at once when an API server has been restarted."""
+
+_MARGIN_SECONDS = 5.0
+"""Seconds by which the API server may end a watch before its time."""
 
 REFUSALS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """Answers to a list in a namespace that is gone, or where the operator has no rights."""
@@ -34,6 +44,7 @@ _IDENTIFYING = frozenset({"name", "namespace", "uid", "resourceVersion"})
 log = logging.getLogger(__name__)
 
 EventHandler = Callable[[str, Manifest], None]
+"""Receives an object and what became of it: LISTED, ADDED, MODIFIED or DELETED."""
 
 
 class VersionTooOldError(Exception):
@@ -41,10 +52,12 @@ class VersionTooOldError(Exception):
 
 
 class Informer:
-    """Informer that reports each object as SEEN or DELETED, from its own thread.
+    """Informer that reports each object and each change of one, from its own thread.
 
-    Deletions missed by a watch are reported after the next list. No error of a watch ends the informer. When a
-    connection breaks, all objects are listed again, as a backup with earlier versions may have been restored. A watch
+    Deletions missed by a watch are reported after the next list, with the fields that identify the object, since no
+    more is kept of it. No error of a watch or of the handler ends the informer; a deletion that the handler failed
+    at is reported again after the next list. When a connection breaks, or ends before its time, all objects are listed
+    again, as a backup with earlier versions may have been restored; client-go would watch on where it was. A watch
     that is silent or refused is opened again where it was, so that its health says for how long. When the API server
     refuses a namespace that is watched by name, its objects count as deleted until it can be listed again.
 
@@ -52,7 +65,7 @@ class Informer:
         client: client for the API server.
         kind: kind of the objects.
         namespace: namespace of the objects; None for all.
-        on_event: handler of the events; the bodies include the kind.
+        on_event: handler of the events, which must be fast; the bodies include the kind.
         health: where the informer reports what it hears.
         on_restore: called when a listed object is older than the informer has seen it, see ``is_restored``.
         selector: labels of the objects; empty for all objects.
@@ -90,13 +103,13 @@ class Informer:
         self._ended.set()
 
     def _run(self) -> None:
-        version, backoff, last_error = "", Backoff(), ""
+        version, backoff, last_error = "", Backoff(jitter=_PAUSE_JITTER), ""
         while not self._ended.is_set():
             try:
                 if not version:
                     version = self._list()
                     last_error = ""
-                has_events = False
+                has_events, began = False, time.monotonic()
                 for event in watch_events(self._client, self._path, self._selector, version, WATCH_SECONDS, TIMEOUT):
                     version, has_events = self._report(event), True
                     self._health.heard(len(self._known))
@@ -104,6 +117,8 @@ class Informer:
                     last_error = ""
                     if self._ended.is_set():
                         return
+                if time.monotonic() - began < WATCH_SECONDS - _MARGIN_SECONDS:
+                    raise ConnectionError("the connection ended before its time")
                 if has_events:
                     continue
             except VersionTooOldError:
@@ -111,21 +126,26 @@ class Informer:
             except Exception as error:  # without this watch, the operator would miss all changes
                 if not isinstance(error, ApiException | ReadTimeoutError):
                     version = ""
+                kind, text = self._kind.plural, in_short(error)
+                is_new, last_error = text != last_error, text  # a missing right would be logged twice a minute
                 if self._namespace is not None and isinstance(error, ApiException) and error.status in REFUSALS:
                     version = ""
                     self._drop()
+                    if is_new:
+                        log.warning(
+                            "%s of namespace %s are not watched until they can be: %s", kind, self._namespace, text
+                        )
                 else:
                     self._health.failed()
-                if (text := in_short(error)) != last_error:  # a missing right would be logged twice a minute
-                    log.warning("the watch of %s is restarted: %s", self._kind.plural, text)
-                last_error = text
+                    if is_new:
+                        log.warning("the watch of %s is restarted: %s", kind, text)
             self._ended.wait(backoff.next())
 
     def _drop(self) -> None:
         """Report all objects as deleted, and the list as complete, so that nothing waits for it."""
         self._health.refuse()
         for uid in list(self._known):
-            self._on_event("DELETED", self._known.pop(uid))
+            self._notify_deleted(uid, self._known[uid])
         self.listed.set()
 
     def _list(self) -> str:
@@ -137,10 +157,10 @@ class Informer:
                 if is_restored(self._known.get(uid), body):
                     self._on_restore()
                 found.add(uid)
-                self._report_seen(body)
+                self._report_seen("LISTED", body)
             version = page["metadata"]["resourceVersion"]
         for uid in self._known.keys() - found:
-            self._on_event("DELETED", self._known.pop(uid))
+            self._notify_deleted(uid, self._known[uid])
         self._health.heard(len(self._known))
         self.listed.set()
         return str(version)
@@ -149,19 +169,34 @@ class Informer:
         """Report one event; return the resource version to continue from."""
         type, body = event["type"], event["object"]
         if type == "DELETED":
-            self._known.pop(body["metadata"]["uid"], None)
-            self._on_event("DELETED", body | self._kind.type_meta)
+            self._notify_deleted(body["metadata"]["uid"], body | self._kind.type_meta)
         elif type != "BOOKMARK":
-            self._report_seen(body)
+            self._report_seen(type, body)
         return str(body["metadata"]["resourceVersion"])
 
-    def _report_seen(self, body: Manifest) -> None:
+    def _report_seen(self, type: str, body: Manifest) -> None:
         body = body | self._kind.type_meta
         before = self._known.get(body["metadata"]["uid"])
         self._known[body["metadata"]["uid"]] = now = identity(body)
-        if before is not None and _query_in(before) != _query_in(now):  # it moved from one query to another
-            self._on_event("DELETED", before)
-        self._on_event("SEEN", body)
+        is_of_query = self._selector == QUERY_LABEL
+        if is_of_query and before is not None and _query_in(before) != _query_in(now):  # it moved to another query
+            self._notify("DELETED", before)
+        self._notify(type, body)
+
+    def _notify_deleted(self, uid: str, body: Manifest) -> None:
+        """Report a deletion, and forget the object if its handler has done its part."""
+        if self._notify("DELETED", body):
+            self._known.pop(uid, None)
+
+    def _notify(self, type: str, body: Manifest) -> bool:
+        """Return whether the handler has done its part; an error is counted."""
+        try:
+            self._on_event(type, body)
+        except Exception as error:  # one object must not end the watch of all
+            self._health.failed()
+            log.warning("an event of %s is left out: %s", self._kind.plural, in_short(error))
+            return False
+        return True
 
 
 def watch_events(

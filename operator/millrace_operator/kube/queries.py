@@ -1,6 +1,6 @@
 """StreamQueries on the API server: status, finalizer and events.
 
-``lifecycle.reconcile`` makes these requests; what a request returns goes back to ``lifecycle.observations``.
+``lifecycle.reconcile`` makes these requests; what a request returns goes back to ``lifecycle.observation_cache``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace_api.model.status import Status
 
 from ..lifecycle.conditions import format_time, shortened
 from ..lifecycle.events import StatusEvent
-from ..lifecycle.observe import QueryKey
+from ..lifecycle.observed_query import QueryKey
 from ..lifecycle.reconcile import ChangeForbiddenError, GoneError
 from ..resources.names import MANAGER, Manifest
 from .client import APPLY, CONNECTIONS, MERGE, QUERIES, Client, ResourceKind, server_message

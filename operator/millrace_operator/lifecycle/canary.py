@@ -11,7 +11,7 @@ from millrace_api.model.status import ConditionType, Phase, Status
 from millrace_api.model.streamquery import CANARY_LABEL
 
 from .conditions import ReadyReason, condition, merged
-from .observe import ObservedQuery
+from .observed_query import ObservedQuery
 
 TOUCHED = f"{GROUP}/touched"
 """Annotation with the time of the last touch."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 
-from .observe import ObservedQuery, QueryKey
+from .observed_query import ObservedQuery, QueryKey
 
 MOST_BYTES = 32 << 20
 """Bytes that all queries count of which the result of the check is kept; the results take several times as many."""

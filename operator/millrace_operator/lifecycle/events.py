@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
-from .chain_status import UpstreamReason
+from .chains.chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
 from .token_buckets import TokenBucket
 

@@ -10,11 +10,11 @@ from millrace_support.backoff import Backoff
 
 from ..scaling.decision.decision import Decision
 from ..telemetry.query_metrics import QueryCounts, QueryRow
+from .autoscaling.scaling_inputs import AnyScaler
+from .autoscaling.scaling_status import ScalingResult
 from .events import event_bucket
-from .missing_pods import PodChecks
+from .pods.missing_pods import PodChecks
 from .refusals import LastRefusal
-from .scaling_inputs import AnyScaler
-from .scaling_status import ScalingResult
 from .token_buckets import TokenBucket
 
 _DESCRIPTIVE = ("conditions", "driver", "partitioner", "load", "chain")

@@ -12,14 +12,14 @@ from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL
 from ..resources.names import Manifest
 from ..telemetry.query_metrics import QueryCounts, QueryRow
 from .canary import is_canary
-from .observations import Observations
-from .observe import ObservedQuery
+from .observation_cache import ObservationCache
+from .observed_query import ObservedQuery
 
 _ENDED = ("Failed", "Succeeded")
 _MODE = str(Scaling.model_fields["mode"].default)
 
 
-def query_rows(observations: Observations) -> Iterator[QueryRow]:
+def query_rows(observations: ObservationCache) -> Iterator[QueryRow]:
     """Yield the rows of all queries but the canaries, each computed again only when it or an object of it changed."""
     for key, version, memory in observations.versions():
         if memory.row is None or memory.row[0] != version:

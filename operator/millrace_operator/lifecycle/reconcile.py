@@ -1,6 +1,6 @@
 """Reconciliation loop: observes a query, validates it, and takes the next step towards its spec.
 
-What it observes is in ``observations``; ``step`` says what comes next, and ``applying`` changes the objects.
+What it observes is in ``observation_cache``; ``step`` says what comes next, and ``objects.applying`` changes objects.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
-from .applying import Objects, apply
 from .canary import is_canary
-from .chains import Chains
+from .chains.chains import Chains
 from .checked_queries import CheckedQueries
-from .connection_rollouts import ConnectionRollouts
+from .connections.connection_rollouts import ConnectionRollouts
 from .events import EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE, StatusEvent, events_of
-from .executor_failures import recent_failures
-from .missing_pods import missing_pods
-from .object_sizes import NAMESPACE_BYTES
-from .observations import Observations
-from .observe import ObservedQuery, QueryKey
+from .objects.applying import Objects, apply
+from .objects.object_sizes import NAMESPACE_BYTES
+from .observation_cache import ObservationCache
+from .observed_query import ObservedQuery, QueryKey
+from .pods.executor_failures import recent_failures
+from .pods.missing_pods import missing_pods
 from .query_memory import QueryMemory
 from .refusals import RefusedError
 from .step import (
@@ -136,7 +136,7 @@ class Reconciler:
         namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
         self._permissions = permissions or Permissions()
-        self.observations = Observations(self._permissions, namespace_bytes)
+        self.observations = ObservationCache(self._permissions, namespace_bytes)
         self.chains, self.rollouts = Chains(), ConnectionRollouts()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(

@@ -9,7 +9,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_support.backoff import Backoff
 
 from .conditions import ReadyReason
-from .observe import ObservedQuery
+from .observed_query import ObservedQuery
 
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 600.0
 """Seconds until a refused change is tried again: at first, and at most."""

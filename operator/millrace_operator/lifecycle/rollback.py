@@ -20,23 +20,23 @@ from millrace_api.validation.connections import without_references
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_changes import revision
-from .chain_status import was_too_early
+from .chains.chain_status import was_too_early
 from .conditions import ReadyReason, parse_time
-from .driver_health import (
+from .observed_query import ObservedQuery
+from .pod_changes import PodChange, image_of
+from .pods.driver_health import (
     CONFIG_REASONS,
     HEALTH_DEADLINE,
     IMAGE_REASONS,
     created,
-    policy_of,
     ready_since,
+    restart_policy_of,
     started_at,
     waiting_for,
 )
-from .driver_runs import POD_MISSING, FailedRuns, own_pod, pod_missing_since
-from .executor_failures import executor_trouble
-from .observe import ObservedQuery
-from .pending_executors import missing_executors, pending_pods, running_executors
-from .pod_changes import PodChange, image_of
+from .pods.driver_runs import POD_MISSING, FailedRuns, own_pod, pod_missing_since
+from .pods.executor_failures import executor_trouble
+from .pods.pending_executors import missing_executors, pending_pods, running_executors
 
 RUNS_TO_ROLL_BACK = 3
 """Failed runs of a changed spec before a rollback to the last healthy one, unless the failure class allows fewer."""
@@ -133,7 +133,7 @@ def retry_after(tries: int) -> timedelta | None:
 
 def _is_of_query(last: Attempt) -> bool:
     """Return whether a run failed because of the query itself, so that the driver is given up at some time."""
-    return policy_of(last).max_failures is not None
+    return restart_policy_of(last).max_failures is not None
 
 
 def _pod_since(observed: ObservedQuery, wanted: str, failed: FailedRuns) -> datetime | None:

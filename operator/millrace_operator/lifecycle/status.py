@@ -29,17 +29,17 @@ from millrace_api.validation.connections import ConnectionNotFoundError
 
 from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
-from .chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
+from .autoscaling.scaling_status import ActiveReason, ScalingResult, undecided
+from .chains.chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
-from .connection_turns import begun_updates, shown_connections
-from .driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
-from .driver_runs import POD_MISSING, FailedRuns
-from .executor_failures import executor_trouble
-from .observe import ObservedQuery, TooLargeWithConnectionsError
-from .partitioners import partitioner_status, trouble
-from .pending_executors import executors_pending, missing_executors
+from .connections.connection_turns import begun_updates, shown_connections
+from .observed_query import ObservedQuery, TooLargeWithConnectionsError
+from .pods.driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
+from .pods.driver_runs import POD_MISSING, FailedRuns
+from .pods.executor_failures import executor_trouble
+from .pods.partitioners import partitioner_status, trouble
+from .pods.pending_executors import executors_pending, missing_executors
 from .refusals import Refusal
-from .scaling_status import ActiveReason, ScalingResult, undecided
 from .target import DriverTarget, pod_missing_at
 
 

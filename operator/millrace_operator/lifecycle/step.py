@@ -1,7 +1,7 @@
 """Next step of a query, computed from its spec and the observed state; pure and deterministic functions.
 
-What the driver should run is in ``target``, its objects in ``resources.manifests``, and the status in ``status``. Then
-``reconcile`` writes the status and carries out the actions.
+What the driver should run is in ``target``, under which plan in ``next_plan``, its objects in ``resources.manifests``,
+and the status in ``status``. Then ``reconcile`` writes the status and carries out the actions.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_changes import changed_parts, revision
+from .autoscaling.scaling_status import ScalingResult
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
-from .configurations import forged_configurations, lacks_configuration, unused_configurations
-from .driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_from
-from .executor_failures import executor_trouble, executor_trouble_at
-from .observe import ObservedQuery
-from .partitioners import partitioners_for, trouble_at
-from .pending_executors import available_executors, executors_pending_at
+from .next_plan import plan_for
+from .objects.configurations import forged_configurations, lacks_configuration, unused_configurations
+from .observed_query import ObservedQuery
+from .pods.driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_from
+from .pods.executor_failures import executor_trouble, executor_trouble_at
+from .pods.partitioners import partitioners_for, trouble_at
+from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
-from .scaling_status import ScalingResult
 from .status import (
     VALID_BY_ITSELF,
     deleting_status,
@@ -37,7 +38,7 @@ from .status import (
     refused_status,
     status_of,
 )
-from .target import DriverTarget, plan_for, pod_missing_at, runs_healthy, target_of
+from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""

@@ -1,7 +1,7 @@
 """Metrics of one query in the form that scaling reads: the newest scrape of its driver, and what its other pods report.
 
 Prometheus stores series. This module groups their samples back into scrapes, whose values belong together.
-``lifecycle.autoscaler`` asks for them, for ``scaling.answers`` to read.
+``lifecycle.autoscaling.autoscaler`` asks for them, for ``scaling.answers`` to read.
 """
 
 from __future__ import annotations

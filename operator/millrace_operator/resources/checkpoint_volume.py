@@ -22,7 +22,7 @@ _SHARED = ("persistentVolumeClaim", "csi")
 """Types of volumes that pods may share. Every other one of the restricted level is one pod's own, or is read-only."""
 
 _HINT = (
-    "write checkpoint: {claim: NAME}, a PersistentVolumeClaim that driver and executors can mount, "
+    "write checkpoint: {claimName: NAME}, a PersistentVolumeClaim that driver and executors can mount, "
     "or {uri: s3a://BUCKET/PREFIX} or {uri: abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX}"
 )
 _MOUNT_HINT = (
@@ -45,8 +45,8 @@ def checkpoint_problems(query: StreamQuery) -> Iterator[Problem]:
         message = f"{quote(checkpoint.uri)} is not a plain absolute path"
         yield Problem(message, "write one such as file:///mnt/checkpoints", field="spec.checkpoint.uri")
     elif checkpoint_volume(query) is None:
-        field = "uri" if checkpoint.uri is not None else "claim"
-        value = checkpoint.uri if checkpoint.uri is not None else checkpoint.claim
+        field = "uri" if checkpoint.uri is not None else "claimName"
+        value = checkpoint.uri if checkpoint.uri is not None else checkpoint.claim_name
         message = f"the checkpoint {quote(value)} is not on a volume that driver and executors share and may write"
         yield Problem(message, _MOUNT_HINT, field=f"spec.checkpoint.{field}")
 
@@ -74,7 +74,7 @@ def checkpoint_place(query: StreamQuery) -> tuple[str, Manifest] | None:
     if checkpoint is None or in_object_store(query):
         return None
     folder = checkpoint_folder(checkpoint.uri or f"file://{CHECKPOINT}/{query.name}") or ""
-    places = [_on_shared_volume(*each, folder) for each in spark_pods(query)]
+    places = [place_in_volume(*each, folder, writable=True) for each in spark_pods(query)]
     return places[0] if places[0] is not None and places[0] == places[1] else None
 
 
@@ -86,19 +86,13 @@ def spark_pods(query: StreamQuery) -> list[tuple[Mapping[str, Any], str]]:
     return [(driver, DRIVER), (executor, EXECUTOR)]
 
 
-def place_in_volume(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest] | None:
-    """Return the path of a container's folder in its volume, and the source of that; None if it is not a shared one."""
-    place = _mounted(pod, container, folder)
-    return None if place is None else place[:2]
+def place_in_volume(
+    pod: Mapping[str, Any], container: str, folder: str, *, writable: bool = False
+) -> tuple[str, Manifest] | None:
+    """Return the path of a container's folder in its volume, and the source of that.
 
-
-def _on_shared_volume(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest] | None:
-    """Return the same, unless the container may not write there."""
-    place = _mounted(pod, container, folder)
-    return None if place is None or place[2] else place[:2]
-
-
-def _mounted(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, Manifest, bool] | None:
+    None if the volume is not a shared one; with ``writable``, also if the container may not write there.
+    """
     mounts = [
         (PurePosixPath(normpath(str(mount.get("mountPath")))), mount)
         for _, each in entries(pod, "containers")
@@ -116,5 +110,6 @@ def _mounted(pod: Mapping[str, Any], container: str, folder: str) -> tuple[str, 
     read_only = bool(mount.get("readOnly")) or any(
         isinstance(each, Mapping) and each.get("readOnly") for each in source.values()
     )
-    below = PurePosixPath(str(mount.get("subPath") or "")) / PurePosixPath(folder).relative_to(path)
-    return str(below), source, read_only
+    if writable and read_only:
+        return None
+    return str(PurePosixPath(str(mount.get("subPath") or "")) / PurePosixPath(folder).relative_to(path)), source

@@ -43,7 +43,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 _HINT = (
     "write a path on one that driver.podTemplate and executors.podTemplate mount in containers driver and executor, "
-    f"or, with checkpoint.claim, below {DATA}"
+    f"or, with checkpoint.claimName, below {DATA}"
 )
 _LOGIN_HINT = (
     "write secretKeyRef, or the path of a file on a Secret that driver.podTemplate and executors.podTemplate mount"
@@ -63,7 +63,12 @@ def folders(query: StreamQuery) -> Folders:
     data = set.intersection(*(set(_holding(mounts, _DATA_VOLUMES)) for mounts in pods))
     logins = set.intersection(*(set(_holding(mounts, _LOGIN_VOLUMES)) for mounts in pods))
     checkpoint, covered = query.spec.checkpoint, any(_is_below(path, DATA) for mounts in pods for path in mounts)
-    if checkpoint is not None and checkpoint.claim is not None and not covered and checkpoint_place(query) is not None:
+    if (
+        checkpoint is not None
+        and checkpoint.claim_name is not None
+        and not covered
+        and checkpoint_place(query) is not None
+    ):
         data.add(DATA)
     return Folders(tuple(sorted(data)), tuple(sorted(logins | {SECRETS})))
 
@@ -75,7 +80,7 @@ def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
     if not data and not logins:
         return
     allowed, beside = folders(query), _beside_checkpoint(query)
-    on_claim = query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None
+    on_claim = query.spec.checkpoint is not None and query.spec.checkpoint.claim_name is not None
     for field, path in data:
         others = on_claim and any(_QUERY.fullmatch(place.split("/")[0]) for place in beside[field])
         if others or not _is_on(path, allowed.data):

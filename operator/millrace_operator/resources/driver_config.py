@@ -67,7 +67,7 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
         spec |= {field: rest} if rest else {}
     secrets: dict[str, set[str]] = {}
     spec = _with_files(spec, secrets)
-    if query.spec.checkpoint is not None and query.spec.checkpoint.claim is not None:
+    if query.spec.checkpoint is not None and query.spec.checkpoint.claim_name is not None:
         spec["checkpoint"] = {"uri": f"file://{CHECKPOINT}/{name}"}
     metadata = {part: value for part, value in document["metadata"].items() if part in ("name", "namespace")}
     return document | {"metadata": metadata, "spec": spec}, secrets
@@ -101,7 +101,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
         "spark.driver.port": RPC_PORT,
         "spark.driver.memory": query.spec.driver.memory,
         "spark.blockManager.port": BLOCK_PORT,
-        "spark.executor.cores": executors.cores,
+        "spark.executor.cores": executors.cores.slots,
         "spark.executor.memory": executors.memory,
         "spark.executor.memoryOverhead": f"{executor_overhead(query.spec)}m",
         "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
@@ -119,7 +119,7 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
         "spark.kubernetes.executor.podTemplateContainerName": "executor",
         "spark.kubernetes.executor.checkAllContainers": "false",  # a sidecar's end is not the executor's
         "spark.kubernetes.executor.disableConfigMap": "true",
-        "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores),
+        "spark.kubernetes.executor.request.cores": resources.get("requests", {}).get("cpu", executors.cores.quantity),
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
         # each driver lists its executors twice a minute: read from the API server's cache, not from etcd
         "spark.kubernetes.executor.enablePollingWithResourceVersion": "true",

@@ -80,7 +80,7 @@ def _as_spark_makes_it(query: StreamQuery, owner: Owner) -> Manifest:
     pod: Manifest = executor_pod(query, owner, _DEFAULTS, {})["spec"]
     memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
     containers = [
-        each | {"resources": _with_own(each.get("resources") or {}, executors.cores, memory)}
+        each | {"resources": _with_own(each.get("resources") or {}, executors.cores.quantity, memory)}
         if each.get("name") == EXECUTOR
         else each
         for each in pod["containers"]
@@ -88,7 +88,7 @@ def _as_spark_makes_it(query: StreamQuery, owner: Owner) -> Manifest:
     return pod | {"containers": containers}
 
 
-def _with_own(resources: Mapping[str, Any], cores: int, memory: str) -> Manifest:
+def _with_own(resources: Mapping[str, Any], cores: str, memory: str) -> Manifest:
     requested, limited = (resources.get(part) or {} for part in ("requests", "limits"))
     requests = {**requested, "cpu": requested.get("cpu", cores), "memory": memory}
     return {"requests": requests, "limits": {**limited, "memory": memory}}

@@ -1,6 +1,7 @@
 """All objects of a query, in the order in which they are applied.
 
-``lifecycle.step`` compares them with those that were observed, and ``lifecycle.applying`` applies what is missing.
+``lifecycle.step`` compares them with those that were observed, and ``lifecycle.objects.applying`` applies what is
+missing.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from .auth import with_auth
 from .configuration import configuration, with_configuration
 from .driver_config import executor_secrets, mounted_query, spark_defaults
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
-from .network import headless, job_policy, service_port
+from .network import headless, job_network_policy, service_port
 from .partitioner import Partitioners, partitioner_objects
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod
-from .policy import IdentityEndpoint
 from .spec_changes import REVISION, placement_subject, revision
+from .tenancy_policy import IdentityEndpoint
 
 PLAN_SETTINGS = "millrace.io/asked"
 """Annotation of the plan's ConfigMap: the result of ``plan_settings`` for the spec that the plan follows."""
@@ -103,7 +104,7 @@ def objects(
         config_map,
         _plan(query, owner, plan),
         _service(query, owner),
-        job_policy(owner, identities, query.spec.lookups),
+        job_network_policy(owner, identities, query.spec.lookups),
         _disruption_budget(owner, plan.executors if available is None else min(plan.executors, available)),
         *(
             []

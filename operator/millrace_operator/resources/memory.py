@@ -17,7 +17,7 @@ _SOURCE = 384
 """MiB per source for the Python processes that plan its batches; Spark runs several of them."""
 
 _WORKER = 256
-"""MiB of a Python worker for Arrow batches and Numba kernels; an executor has one worker per core."""
+"""MiB of a Python worker for Arrow batches and Numba kernels; an executor has one worker per task slot."""
 
 _STATE = 0.1
 """RocksDB memory of an executor, for all its state stores together, as a fraction of the heap size."""
@@ -33,7 +33,7 @@ def driver_limit(spec: Spec) -> int:
 
 def executor_overhead(spec: Spec) -> int:
     """Return the memory of an executor's pod outside the JVM heap, in MiB."""
-    return _JVM + _WORKER * spec.executors.cores + state_store(spec)
+    return _JVM + _WORKER * spec.executors.cores.slots + state_store(spec)
 
 
 def state_store(spec: Spec) -> int:

@@ -41,7 +41,7 @@ def plan_config_map(query: str) -> str:
 
 @dataclass(frozen=True)
 class Owner:
-    """Query that owns objects. Its name has at most 45 characters, so that the objects' names are valid labels."""
+    """Query that owns objects. Its name has at most 63 characters, since it is a label of these objects."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ class Owner:
     @property
     def driver(self) -> str:
         """Name of the driver's StatefulSet, Service, ServiceAccount and Role, and of the job's NetworkPolicy."""
-        return f"{self.name}-driver"
+        return self._set_name("-driver")
 
     @property
     def driver_pod(self) -> str:
@@ -59,15 +59,8 @@ class Owner:
 
     @property
     def partitioner(self) -> str:
-        """Name of the StatefulSet, Service and other objects for partitioner replicas in pods of their own.
-
-        A hash replaces the end of a query's name that is too long for it.
-        """
-        suffix = "-partitioner"
-        if len(self.name) + len(suffix) <= _LONGEST_SET:
-            return f"{self.name}{suffix}"
-        suffix = f"-{sha256(self.name.encode()).hexdigest()[:8]}{suffix}"
-        return f"{self.name[: _LONGEST_SET - len(suffix)].rstrip('-')}{suffix}"
+        """Name of the StatefulSet, Service and other objects for partitioner replicas in pods of their own."""
+        return self._set_name("-partitioner")
 
     @property
     def plan(self) -> str:
@@ -105,6 +98,13 @@ class Owner:
         """Names of all objects of the query but its executors, partitioner replicas, configurations and Secrets."""
         pods = {self.driver, self.driver_pod, self.partitioner, self.executors}
         return frozenset(pods | {self.plan, self.healthy, self.scaling})
+
+    def _set_name(self, suffix: str) -> str:
+        """Return the name of a StatefulSet; a hash replaces the end of a query's name that is too long for it."""
+        if len(self.name) + len(suffix) <= _LONGEST_SET:
+            return f"{self.name}{suffix}"
+        suffix = f"-{sha256(self.name.encode()).hexdigest()[:8]}{suffix}"
+        return f"{self.name[: _LONGEST_SET - len(suffix)].rstrip('-')}{suffix}"
 
     def selector(self, role: str | None = None) -> dict[str, str]:
         """Return the labels that select the query's pods, or its pods of one role."""

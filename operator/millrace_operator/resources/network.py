@@ -11,7 +11,7 @@ from millrace_api.model.lookups import EVERYWHERE, LookupsSpec
 from millrace_api.model.streamquery import PARTITIONER, ROLE_LABEL
 
 from .names import METRICS_PORT, SERVICE_PORT, Manifest, Owner
-from .policy import IdentityEndpoint
+from .tenancy_policy import IdentityEndpoint
 
 _ADDRESSES = (
     {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16", "168.63.129.16/32", "100.100.100.200/32"]},
@@ -57,7 +57,7 @@ def service_port(name: str, port: int, protocol: str) -> Manifest:
     return {"name": name, "port": port, "targetPort": name, "appProtocol": protocol}
 
 
-def job_policy(
+def job_network_policy(
     owner: Owner, identities: Iterable[IdentityEndpoint] = (), lookups: LookupsSpec | None = None
 ) -> Manifest:
     """Return the policy of driver and executors, which may get their identity in a cloud from these endpoints.
@@ -88,7 +88,7 @@ def _readers(lookups: LookupsSpec) -> Manifest:
     return rule | {"from": [{"namespaceSelector": name} for name in names]}
 
 
-def partitioner_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Manifest:
+def partitioner_network_policy(owner: Owner, identities: Iterable[IdentityEndpoint] = ()) -> Manifest:
     """Return the policy of partitioner replicas, which admits nothing but requests for metrics and probes.
 
     They may get their identity in a cloud from these endpoints.

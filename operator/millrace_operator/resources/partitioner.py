@@ -15,10 +15,10 @@ from millrace_api.model.streamquery import PARTITIONER, StreamQuery
 from .configuration import with_configuration
 from .driver_config import source_secrets
 from .names import METRICS_PORT, Manifest, Owner
-from .network import headless, partitioner_policy, service_port
+from .network import headless, partitioner_network_policy, service_port
 from .pod_defaults import PodDefaults
 from .pods import partitioner_account, partitioner_pod
-from .policy import IdentityEndpoint
+from .tenancy_policy import IdentityEndpoint
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def partitioner_objects(
     return [
         owner.manifest("v1", "ServiceAccount", owner.partitioner, {"automountServiceAccountToken": False}, PARTITIONER),
         _service(owner),
-        partitioner_policy(owner, identities if partitioner_account(query) else ()),
+        partitioner_network_policy(owner, identities if partitioner_account(query) else ()),
         _disruption_budget(owner),
         _stateful_set(owner, wanted.replicas, template),
     ]

@@ -18,7 +18,7 @@ from millrace_api.model.confinement import Confinement
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.model.values import ByteSize
+from millrace_api.model.values import ByteSize, Cores
 from millrace_api.sql.outside import outside_functions
 from millrace_api.validation.places import is_object, paths, table_uris
 
@@ -36,7 +36,6 @@ from .patterns import (
     url_address,
 )
 from .pod_labels import missing_labels
-from .policy import IdentityEndpoint, Policy, PolicyRule, QueryLimits, SettingsRule
 from .spec_values import (
     AWS,
     FieldValues,
@@ -48,6 +47,7 @@ from .spec_values import (
     secrets,
     tables_without_places,
 )
+from .tenancy_policy import IdentityEndpoint, QueryLimits, SettingsRule, TenancyPolicy, TenancyRule
 
 _CODE_FROM_ELSEWHERE = re.compile(
     r"spark[.](archives|files|jars([.].*)?|repl[.]class[.]uri|sql[.]hive[.]metastore[.]jars([.].*)?)"
@@ -108,8 +108,8 @@ class Permissions:
         operator: the operator's own account; None outside a pod.
     """
 
-    def __init__(self, policy: Policy | None = None, operator: Account | None = None) -> None:
-        self._policy = policy or Policy()
+    def __init__(self, policy: TenancyPolicy | None = None, operator: Account | None = None) -> None:
+        self._policy = policy or TenancyPolicy()
         self._operator = operator
 
     def allow(self, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None = None) -> bool:
@@ -165,7 +165,7 @@ class Permissions:
 
 
 def _rule_problems(
-    rule: PolicyRule, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None
+    rule: TenancyRule, query: StreamQuery, namespace: str, secrets_of: SecretsOf | None
 ) -> Iterator[Problem]:
     spec, where = query.spec, f"not allowed in namespace {namespace}"
 
@@ -226,12 +226,14 @@ def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> 
     """Yield the problem of a checkpoint on another volume than the allowed claims, however the query names it."""
     if in_object_store(query):
         message = f"a checkpoint in an object store is {where}, where claims are named and no checkpointUris"
-        yield Problem(message, "write checkpoint: {claim: NAME} with one of these claims", field="spec.checkpoint.uri")
+        yield Problem(
+            message, "write checkpoint: {claimName: NAME} with one of these claims", field="spec.checkpoint.uri"
+        )
         return
     volume, checkpoint = checkpoint_volume(query) or {}, query.spec.checkpoint
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
     if checkpoint is not None and not matches_any(patterns, claim):
-        field = "spec.checkpoint.claim" if checkpoint.claim is not None else "spec.checkpoint.uri"
+        field = "spec.checkpoint.claimName" if checkpoint.claim_name is not None else "spec.checkpoint.uri"
         on = f"on the claim {quote(claim)}" if claim is not None else "on a volume that is no claim"
         yield Problem(f"a checkpoint {on} is {where}", _allowed(patterns), field=field)
 
@@ -244,14 +246,14 @@ def _other_store_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
         yield Problem(message, "write a checkpoint in one of these stores", field="spec.checkpoint.uri")
 
 
-def _function_problems(rule: PolicyRule, query: StreamQuery, where: str) -> Iterator[Problem]:
+def _function_problems(rule: TenancyRule, query: StreamQuery, where: str) -> Iterator[Problem]:
     """Yield what of the SQL reaches outside it, as far as its text shows; the driver looks at Spark's plan."""
     for found, problem in outside_functions(query.spec.query.sql or ""):
         if found not in rule.functions:
             yield replace(problem, message=f"{problem.message}, {where}", line=None, field="spec.query.sql")
 
 
-def _setting_hint(rule: PolicyRule, name: str, value: str) -> str | None:
+def _setting_hint(rule: TenancyRule, name: str, value: str) -> str | None:
     """Return what to write instead of a Spark setting; None if it is allowed.
 
     A text may be the name of a class, a program, a file or an address, and so lead out of the query. There are too many
@@ -277,7 +279,7 @@ def _limit_problems(limits: QueryLimits, query: StreamQuery, namespace: str) -> 
         return Problem(message, "write less", field=field)
 
     def too_large(
-        size: PodFootprint, cores: int | None, memory: ByteSize | None, of: str, fields: list[str]
+        size: PodFootprint, cores: Cores | None, memory: ByteSize | None, of: str, fields: list[str]
     ) -> Iterator[Problem]:
         if cores is not None and size.cores > cores:
             yield more(fields[0], f"{size.cores.normalize():f} cores", cores, of)

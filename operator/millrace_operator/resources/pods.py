@@ -10,6 +10,7 @@ from millrace_api.model.kafka_options import ZONE_VARIABLE
 from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
+from millrace_api.model.values import Cores
 
 from .driver_config import (
     AUTH_FILE,
@@ -241,8 +242,8 @@ def _spark_volumes(query: StreamQuery) -> Volumes:
         _LOCAL: (LOCAL, {"emptyDir": {}}),
     }
     checkpoint = query.spec.checkpoint
-    if checkpoint is not None and checkpoint.claim is not None:
-        volumes["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim}})
+    if checkpoint is not None and checkpoint.claim_name is not None:
+        volumes["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim_name}})
     return volumes
 
 
@@ -282,9 +283,9 @@ def _spread(owner: Owner, role: str) -> list[Manifest]:
     ]
 
 
-def _resources(cores: int, memory: str) -> Manifest:
+def _resources(cores: Cores, memory: str) -> Manifest:
     """Request CPU without a limit, to avoid throttling; request memory equal to its limit, to guarantee it."""
-    return {"requests": {"cpu": str(cores), "memory": memory}, "limits": {"memory": memory}}
+    return {"requests": {"cpu": cores.quantity, "memory": memory}, "limits": {"memory": memory}}
 
 
 def _probe(path: str, *, period: int, failures: int) -> Manifest:

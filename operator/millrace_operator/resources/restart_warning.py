@@ -56,6 +56,9 @@ def _differs(field: str) -> str:
         one, other = f"{one}.orValue({{}})", f"{other}.orValue({{}})"
     if field.endswith(".memory"):  # 2Gi and 2g are one size
         one, other = (f"{each}.orValue('').lowerAscii().replace('i', '')" for each in (one, other))
+    if field.endswith(".cores"):  # 2 and "2" are one number
+        one, other = (f"quantity(string({each}.orValue(0)))" for each in (one, other))
+        return f"{one}.compareTo({other}) != 0"
     return f"{one} != {other}"
 
 

@@ -105,7 +105,7 @@ A user alone is no secret: ``abfss://container@account`` has a container there.
 """
 
 _JAVA_OPTIONS = re.compile(r"spark[.](driver|executor)[.](extra|default)JavaOptions", re.IGNORECASE)
-_LOGIN_HINT = "leave it out of the address, and log in by a Secret, such as that of sasl in a Kafka source"
+_LOGIN_HINT = "leave it out of the address, and log in by a Secret, such as that of sasl in a Connection"
 
 _VOLUMES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}

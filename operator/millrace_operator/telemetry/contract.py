@@ -59,8 +59,9 @@ _OF_OPERATOR = (
         "millrace_operator_api_requests_total",
         "counter",
         "number",
-        "Requests to the API server, other than kopf's; a watch counts once, when it opens. verb is the HTTP method; "
-        "resource is the plural, with a subresource after a slash; code is the HTTP status, or none without an answer.",
+        "Requests to the API server, other than kopf's few at the start; a watch counts once, when it opens. "
+        "verb is the HTTP method; resource is the plural, with a subresource after a slash; code is the HTTP status, "
+        "or none without an answer.",
         (_VERB, _REQUESTED, Label("code", pattern="[1-5][0-9]{2}|none", bound="the HTTP statuses")),
     ),
     Metric(

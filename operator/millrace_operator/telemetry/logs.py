@@ -1,6 +1,6 @@
 """Operator log on standard error, as text for people or JSON for machines.
 
-Every line names the query being worked on, including lines written by kopf and other libraries.
+Every line names the query being worked on, including lines written by libraries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ def configure(format: LogFormat) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # otherwise kopf logs a line per watch event
 
 
 def in_short(error: Exception) -> str:
@@ -70,7 +69,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_subject_of(record),
+            **_subject(),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -86,7 +85,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; further lines of the message, and of a traceback, are indented."""
-        subject = _subject_of(record)
+        subject = _subject()
         query = f"[{subject.get('namespace')}/{subject['query']}] " if "query" in subject else ""
         text = f"{_time_of(record)} {record.levelname:7} {query}{record.getMessage()}"
         if record.exc_info:
@@ -98,10 +97,6 @@ def _time_of(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _subject_of(record: logging.LogRecord) -> dict[str, Any]:
-    """Return the subject set by ``about``, otherwise the object that kopf attached to the record."""
-    reference = getattr(record, "k8s_ref", None)
-    if (subject := _SUBJECT.get()) is not None or not reference:
-        return subject or {}
-    name = "query" if reference.get("kind") == "StreamQuery" else "object"
-    return {"namespace": reference.get("namespace"), name: reference.get("name")}
+def _subject() -> dict[str, Any]:
+    """Return the subject set by ``about``, if any."""
+    return _SUBJECT.get() or {}

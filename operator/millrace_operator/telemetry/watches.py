@@ -10,13 +10,13 @@ STALE_SECONDS = 240.0
 """Seconds without a word from the API server after which a watch is stale.
 
 The API server sends a bookmark every minute, so a watch that lives is never that old. One whose connection dies
-silently is noticed after 100 seconds, reopened after a pause of up to 30, and hears a bookmark within a minute after
+silently is noticed after 70 seconds, reopened after a pause of up to 30, and hears a bookmark within a minute after
 that: it is stale only if it cannot be reopened.
 """
 
 
 class WatchHealth:
-    """Health of one watch; its thread or task reports, and scrapes and probes read.
+    """Health of one watch; its thread reports, and scrapes and probes read.
 
     Args:
         resource: plural of the kind.

@@ -11,7 +11,7 @@ import numpy as np
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
+from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison.contenders import ComparisonSetting, Contender, parse_contender, parse_contenders
 from millrace_research.comparison.replaying import Codes, PlacedStream, SlideRun, key_codes, last_window, replay
 from millrace_research.comparison.report import ComparisonReport, InputStream, Result, Slide, StreamWindow

@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.metrics import MovedKeys, PlacementCost, cost_of_counts
+from millrace_jobs.partitioners.placement_cost import MovedKeys, PlacementCost, cost_of_counts
 from millrace_jobs.sources.base import bounds
 from millrace_research.comparison.stream import Slides
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_jobs.partitioners.metrics import MovedKeys, PartitioningImbalance, PlacementCost
+from millrace_jobs.partitioners.placement_cost import MovedKeys, PartitioningImbalance, PlacementCost
 from millrace_research.comparison.contenders import ComparisonSetting, Contender
 from millrace_research.comparison.stream import Spans
 

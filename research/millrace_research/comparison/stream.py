@@ -242,5 +242,5 @@ def _length(text: str, option: str, timed: bool) -> int:
     try:
         return PositiveDuration(text).microseconds
     except ValueError:
-        hint = "with --time, write a whole number and a unit, such as 500ms, 60s or 10 minutes"
+        hint = "with --time, write whole numbers, each with a unit, such as 500ms, 60s or 1h30m"
         raise MillraceError(Problem(f"{option} {text} is not a duration longer than zero", hint)) from None

@@ -11,19 +11,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tools.docs_pages import replace_between
-
 from millrace_research.papers import plots
 from millrace_research.papers.cooperation import cooperation_table
 from millrace_research.papers.figures import PaperFigures
 from millrace_research.papers.rerun import CLAIMS, run
 from millrace_research.papers.verdicts import table, verdict_text
+from tools.docs_pages import replace_between
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "partitioning.md"
 RECORDED = ROOT / "bench" / "recorded" / "papers.json"
-BEGIN, END = "<!-- claims: written by make bench-papers -->", "<!-- end of claims -->"
-COOPERATION = "<!-- cooperation: written by make bench-papers -->", "<!-- end of cooperation -->"
+BEGIN, END = "<!-- claims: written by make bench NAME=papers -->", "<!-- end of claims -->"
+COOPERATION = "<!-- cooperation: written by make bench NAME=papers -->", "<!-- end of cooperation -->"
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace_jobs.partitioners.base import Hashes
-from millrace_jobs.partitioners.metrics import PlacementCost
+from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_research.papers.dalton_003 import (
     ALTERNATING,
     PHASE,

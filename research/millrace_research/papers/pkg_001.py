@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from millrace_jobs.partitioners.base import Workers
-from millrace_jobs.partitioners.metrics import imbalance
+from millrace_jobs.partitioners.placement_cost import imbalance
 from millrace_jobs.sources.base import bounds
 from millrace_research.papers.figures import REPLICAS, PaperFigures, Run
 from millrace_research.papers.placing import place, window_costs

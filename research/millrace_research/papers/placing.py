@@ -10,7 +10,7 @@ import numpy as np
 
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
-from millrace_jobs.partitioners.metrics import PlacementCost
+from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_research.comparison.contenders import ComparisonSetting, parse_contender
 from millrace_research.comparison.replaying import PlacedStream, key_codes, replay
 from millrace_research.comparison.stream import Slides

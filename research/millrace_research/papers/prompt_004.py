@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.base import Hashes, Workers
 from millrace_jobs.partitioners.hash import Hash
-from millrace_jobs.partitioners.metrics import PartitioningImbalance, imbalance
 from millrace_jobs.partitioners.parameters import whole_number
+from millrace_jobs.partitioners.placement_cost import PartitioningImbalance, imbalance
 from millrace_jobs.partitioners.prompt.partitioner import PromptPartitioner
 from millrace_research.papers.figures import PaperFigures, Run
 from millrace_research.papers.placing import SEED, new_replica, place, window_costs

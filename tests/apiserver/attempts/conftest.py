@@ -12,12 +12,12 @@ from lab.processes import Process
 from unit.chart.tools import documents, rendered
 
 from ..conftest import install_crd
+from ..granted_rights import RULES, grant
+from ..observed import wait_until
 from ..operators import running_operator
-from ..test_operator import wait_until
-from ..test_rbac import RULES, grant
 from .tenants import OPERATORS, Tenant, new_tenant, query
 
-USER_ROLES = "millrace-edit", "millrace-view"
+USER_ROLES = "millrace-edit", "millrace-view", "millrace-connections"
 DRIVER_PODS = "millrace-operator-driver-pods"
 
 

@@ -13,7 +13,7 @@ import yaml
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST
 
-from ..test_operator import wait_until
+from ..observed import wait_until
 
 Document = dict[str, Any]
 
@@ -103,7 +103,7 @@ def new_tenant(plane: ControlPlane, name: str, roles: tuple[str, ...]) -> Tenant
         done = plane.kubectl("-n", name, "create", "rolebinding", role, f"--clusterrole={role}", f"--user={name}")
         assert done.returncode == 0, done.stderr
     tenant = Tenant(plane, name)
-    for what in ("streamqueries.millrace.io", "statefulsets.apps"):
+    for what in ("streamqueries.millrace.io", "connections.millrace.io", "statefulsets.apps"):
         wait_until(lambda what=what: tenant.attempt("auth", "can-i", "create", what).returncode == 0)  # type: ignore[misc]
     return tenant
 

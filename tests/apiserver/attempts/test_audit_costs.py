@@ -12,9 +12,9 @@ from lab.control_plane import ControlPlane
 from lab.processes import Process
 
 from .. import raw_requests
+from ..observed import wait_until
 from ..operators import ask
 from ..raw_requests import queries_in
-from ..test_operator import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -66,7 +66,7 @@ def test_labels_with_the_operators_prefix_stop_no_watch(
     assert "the watch of configmaps is restarted" not in operator.said
 
 
-def test_queries_of_many_values_and_many_problems(
+def test_queries_of_many_values_and_many_problems_are_refused_in_little_memory(
     plane: ControlPlane, token: str, mallory: Tenant, bank: Tenant, operator: Process
 ) -> None:
     """A hundred of each kind took 24 MiB each; the operator may have 512."""
@@ -83,7 +83,9 @@ def test_queries_of_many_values_and_many_problems(
     assert grown < 150
 
 
-def test_labels_of_a_quarter_of_a_megabyte(plane: ControlPlane, token: str, bank: Tenant, operator: Process) -> None:
+def test_labels_of_a_quarter_of_a_megabyte_take_little_memory(
+    plane: ControlPlane, token: str, bank: Tenant, operator: Process
+) -> None:
     """Watches kept all labels with the operator's prefix, which no budget counted."""
     before = memory_mib(operator)
     labels = {f"millrace.io/{number:050}": "x" * 12 for number in range(3000)}

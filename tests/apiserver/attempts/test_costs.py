@@ -16,9 +16,9 @@ from lab.control_plane import ControlPlane
 from lab.processes import Process
 
 from .. import raw_requests
+from ..observed import wait_until
 from ..operators import ask
 from ..raw_requests import queries_in
-from ..test_operator import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -118,7 +118,9 @@ def by_patterns(pattern: str, number: int) -> Document:
     return query(f"pattern-{number}", sources=sources, query=sql, suspend=True)
 
 
-def test_patterns(mallory: Tenant, bank: Tenant, operator: Process, without: float, send: Send) -> None:
+def test_topic_patterns_that_are_costly_to_compare_do_not_slow_down_other_tenants(
+    mallory: Tenant, bank: Tenant, operator: Process, without: float, send: Send
+) -> None:
     before = memory_mib(operator)
     for number in range(30):
         assert send("POST", "", by_patterns(r"\w{150}x", number)) == 201
@@ -132,7 +134,9 @@ def test_patterns(mallory: Tenant, bank: Tenant, operator: Process, without: flo
     assert memory_mib(operator) - before < 200
 
 
-def test_paths(mallory: Tenant, bank: Tenant, without: float, send: Send) -> None:
+def test_path_patterns_that_are_costly_to_compare_do_not_slow_down_other_tenants(
+    mallory: Tenant, bank: Tenant, without: float, send: Send
+) -> None:
     for number in range(200):
         path = "/".join(f"*a*b*{number}*{part}*" for part in range(20))
         files = {"sources": {"trips": {"files": {"path": path, "format": "csv"}, "schema": "cell STRING, fare DOUBLE"}}}
@@ -150,7 +154,9 @@ def test_paths(mallory: Tenant, bank: Tenant, without: float, send: Send) -> Non
         is_no_victim(bank, without)
 
 
-def test_sql_that_takes_seconds_to_check(mallory: Tenant, bank: Tenant, without: float, send: Send) -> None:
+def test_sql_that_takes_seconds_to_check_does_not_slow_down_other_tenants(
+    mallory: Tenant, bank: Tenant, without: float, send: Send
+) -> None:
     def costly(number: int) -> Document:
         columns = ", ".join(f"sum(fare * {number}{index}) AS c{index}" for index in range(2000))
         return {"sql": f"SELECT cell, {columns} FROM trips GROUP BY cell"}
@@ -163,7 +169,9 @@ def test_sql_that_takes_seconds_to_check(mallory: Tenant, bank: Tenant, without:
         is_no_victim(bank, without)
 
 
-def test_templates_of_a_megabyte(mallory: Tenant, bank: Tenant, operator: Process, without: float, send: Send) -> None:
+def test_templates_of_a_megabyte_do_not_slow_down_other_tenants(
+    mallory: Tenant, bank: Tenant, operator: Process, without: float, send: Send
+) -> None:
     before = memory_mib(operator)
     wide = {"podTemplate": {"spec": {"x": [[] for _ in range(430_000)]}}}
     for number in range(12):
@@ -177,7 +185,9 @@ def test_templates_of_a_megabyte(mallory: Tenant, bank: Tenant, operator: Proces
     assert memory_mib(operator) - before < 200
 
 
-def test_changes_without_end(mallory: Tenant, bank: Tenant, without: float, send: Send) -> None:
+def test_changes_without_end_do_not_slow_down_other_tenants(
+    mallory: Tenant, bank: Tenant, without: float, send: Send
+) -> None:
     for number in range(20):
         assert send("POST", "", query(f"hot-{number}")) == 201
     with again_and_again(lambda number: send("PATCH", f"hot-{number % 20}", {"spec": {"restartNonce": number}}), 0.02):

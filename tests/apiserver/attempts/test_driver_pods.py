@@ -17,7 +17,7 @@ from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import made_executor
 
-from ..test_operator import wait_until
+from ..observed import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -134,7 +134,7 @@ def test_a_driver_creates_executors(mallory: Tenant, executor: Document) -> None
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_a_driver_does_not_create_pods_with(
+def test_a_driver_does_not_create_pods_that_executors_are_not(
     mallory: Tenant, executor: Document, attempt: Callable[[Document], None]
 ) -> None:
     pod = copy.deepcopy(executor)
@@ -151,7 +151,7 @@ def test_a_driver_does_not_change_pods_to_what_it_may_not_create(mallory: Tenant
     assert (done.returncode != 0, REFUSED in done.stderr) == (True, True), done.stderr
 
 
-def test_others_create_what_the_cluster_lets_them(mallory: Tenant, executor: Document) -> None:
+def test_users_and_other_accounts_create_what_the_cluster_lets_them(mallory: Tenant, executor: Document) -> None:
     """Neither administrators, who have all rights, nor accounts of the namespace that drive nothing are held to it."""
     pod = copy.deepcopy(executor)
     of_pod("hostNetwork", True, pod)

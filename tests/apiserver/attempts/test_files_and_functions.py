@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ..test_operator import wait_until
+from ..crd_documents import connection
+from ..observed import wait_until
 from .tenants import Document, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -40,19 +41,22 @@ def loading(uri: str) -> Document:
     return {"code": [{"uri": uri, "sha256": "0" * 64}]}
 
 
-def login(file: str) -> Document:
-    sasl = {"mechanism": "PLAIN", "username": {"env": "HOME"}, "password": {"file": file}}
-    return {"sources": {"trips": {"kafka": KAFKA | {"sasl": sasl}, "schema": "cell STRING, fare DOUBLE"}}}
-
-
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+LOGIN = {"mechanism": "PLAIN", "username": {"env": "HOME"}, "password": {"file": TOKEN}}
 BOUND = {"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
 ATTEMPTS: dict[str, tuple[Document, str]] = {
     "token": (reading(TOKEN), READ),
     "token-by-a-wildcard": (reading("/var/r*/secrets/kubernetes.io/serviceaccount/token"), READ),
     "token-below-a-claim": (reading(TOKEN, ("/var", CLAIM)), READ),
     "token-by-a-volume": (reading("/data/token", ("/data", BOUND)), READ),
-    "token-to-a-broker": (login(TOKEN), "spec.sources.trips.kafka.sasl.password.file"),
+    "token-to-a-broker": (
+        {
+            "sources": {
+                "trips": {"kafka": {"connection": "login", "topic": "trips"}, "schema": "cell STRING, fare DOUBLE"}
+            }
+        },
+        "spec.sources.trips.kafka.sasl.password.file",
+    ),
     "wires": (reading("/etc/millrace/auth/secret"), READ),
     "environment": (reading("/pro[c]/1/environ"), READ),
     "up-again": (reading("/data/../proc/1/environ", ("/data", CLAIM)), READ),
@@ -81,7 +85,7 @@ ATTEMPTS: dict[str, tuple[Document, str]] = {
 def test_a_policy_keeps_queries_to_their_sql_and_their_volumes(confined: Tenant) -> None:
     specs: list[Any] = [query(name, **spec) for name, (spec, _) in ATTEMPTS.items()]
     sound = query("sound", **reading("/data/*.csv", ("/data", CLAIM)), sparkConf={"spark.sql.shuffle.partitions": "4"})
-    confined.apply(*specs, sound)
+    confined.apply(connection("login", {"bootstrapServers": "kafka:9092", "sasl": LOGIN}), *specs, sound)
     for name, (_, field) in ATTEMPTS.items():
         wait_until(lambda name=name: confined.ready(name)["reason"] == "NotAllowed")  # type: ignore[misc]
         assert confined.ready(name)["message"].startswith(field), name

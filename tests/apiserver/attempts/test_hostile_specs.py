@@ -11,9 +11,10 @@ import pytest
 from lab.control_plane import ControlPlane
 from lab.processes import Process
 
+from ..crd_documents import connection
+from ..observed import wait_until
 from ..operators import ask
 from ..raw_requests import queries_in, send
-from ..test_operator import wait_until
 from .tenants import Document, Tenant, config_map, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -21,11 +22,26 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 KAFKA = {"bootstrapServers": "kafka:9092"}
 
 
-def secured(name: str, key: str) -> Document:
-    """The sources of a query whose login is an entry of a Secret."""
-    entry = {"secretKeyRef": {"name": name, "key": key}}
-    login = {"mechanism": "PLAIN", "username": entry, "password": entry}
-    return {"trips": {"kafka": KAFKA | {"topic": "trips", "sasl": login}, "schema": "cell STRING, fare DOUBLE"}}
+LOGINS = {
+    "entry-by-a-path": {"name": "kafka-login", "key": "../../token"},
+    "secret-by-a-path": {"name": "../kafka-login", "key": "password"},
+    "login": {"name": "login", "key": "password"},
+}
+"""Entries of Secrets that Connections log in by."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def logins(mallory: Tenant) -> None:
+    """Connections that have these logins."""
+    for name, of in LOGINS.items():
+        entry = {"secretKeyRef": of}
+        login = {"mechanism": "PLAIN", "username": entry, "password": entry}
+        mallory.apply(connection(name, KAFKA | {"sasl": login}))
+
+
+def secured(name: str) -> Document:
+    """The sources of a query that logs in by a Connection."""
+    return {"trips": {"kafka": {"connection": name, "topic": "trips"}, "schema": "cell STRING, fare DOUBLE"}}
 
 
 def container(**settings: Any) -> Document:
@@ -33,7 +49,7 @@ def container(**settings: Any) -> Document:
 
 
 OUTSIDE: dict[str, Document] = {
-    "an entry of a Secret by a path": {"sources": secured("kafka-login", "../../token")},
+    "an entry of a Secret by a path": {"sources": secured("entry-by-a-path")},
     "another tenant's account": {"serviceAccountName": "bank:trips-driver"},
     "an account by its full name": {"serviceAccountName": "system:serviceaccount:bank:trips-driver"},
     "the node's address by a probe": {"driver": container(livenessProbe={"httpGet": {"host": "10.0.0.1", "port": 1}})},
@@ -89,7 +105,7 @@ def named(kind: str, specs: dict[str, Document]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "spec"), named("outside", OUTSIDE))
-def test_a_query_does_not_get(mallory: Tenant, name: str, spec: Document) -> None:
+def test_a_query_that_reaches_outside_its_pods_is_refused(mallory: Tenant, name: str, spec: Document) -> None:
     mallory.apply(query(name, **spec))
     mallory.wait_for_refusal(name)
     assert mallory.attempt("get", "pod", f"{name}-driver-0").returncode != 0
@@ -172,8 +188,8 @@ def test_a_large_object_with_a_querys_label_does_not_harm_the_operator(
 @pytest.mark.parametrize(
     ("name", "kind", "spec"),
     [
-        ("by-path-1", "Secret", {"sources": secured("../kafka-login", "password")}),
-        ("by-path-2", "PersistentVolumeClaim", {"checkpoint": {"claim": "../bank/checkpoints"}}),
+        ("by-path-1", "Secret", {"sources": secured("secret-by-a-path")}),
+        ("by-path-2", "PersistentVolumeClaim", {"checkpoint": {"claimName": "../bank/checkpoints"}}),
     ],
 )
 def test_a_path_in_place_of_a_name_names_nothing(mallory: Tenant, name: str, kind: str, spec: Document) -> None:
@@ -195,7 +211,7 @@ def test_a_checkpoint_beside_anothers_is_refused(mallory: Tenant) -> None:
 
 def test_no_secret_is_in_what_the_operator_writes(bank: Tenant, mallory: Tenant, operator: Process) -> None:
     mallory.run("create", "secret", "generic", "login", "--from-literal=password=hunter-two")
-    mallory.deploy(query("secured", sources=secured("login", "password")))
+    mallory.deploy(query("secured", sources=secured("login")))
     written = mallory.run("get", "sq,cm,sts,pod,events,role,sa", "-o", "json")
     assert "hunter-two" not in written
     assert "hunter-two" not in operator.said

@@ -9,8 +9,8 @@ import pytest
 
 from lab.processes import Process
 
+from ..observed import mounted_configuration
 from ..operators import ask
-from ..test_operator import mounted_configuration
 from .tenants import OPERATORS, Tenant, query
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
@@ -66,7 +66,7 @@ def own(mallory: Tenant, bank: Tenant) -> None:
 
 
 @pytest.mark.parametrize("attempt", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_it_is_forbidden_to(mallory: Tenant, attempt: Attempt) -> None:
+def test_a_tenants_attempt_beyond_its_rights_is_forbidden(mallory: Tenant, attempt: Attempt) -> None:
     done = mallory.attempt(*attempt.command, namespace=attempt.namespace, user=attempt.user)
     assert done.returncode != 0
     assert "forbidden" in done.stderr.lower(), done.stderr
@@ -100,7 +100,7 @@ def test_more_executors_than_a_query_may_have_are_refused(mallory: Tenant) -> No
     assert mallory.status("own")["plan"]["executors"] == 1
 
 
-def test_the_operator_is_alive_after_all_this(operator: Process, bank: Tenant) -> None:
+def test_the_operator_is_alive_after_forbidden_attempts(operator: Process, bank: Tenant) -> None:
     bank.scale("trips", 2)
     assert ask(operator, "/healthz")[0] == 200
     assert ask(operator, "/readyz")[0] == 200

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kafka.topics import Message
+from lab.topics import Message
 from millrace_jobs.sources.base import Position
 from millrace_jobs.sources.kafka.offsets import of_position
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from kafka import topics
+from lab import topics
 from lab.kafka import Broker
 
 from .writer import OUTAGE, Record, Writer

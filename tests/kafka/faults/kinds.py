@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer
 
-from kafka import topics
+from lab import topics
 from lab.processes import command_of, signal_all
 
 from .corruption import Kind, corrupt

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from kafka.topics import Message, table_of
+from lab.topics import Message, table_of
 from spark.answers import Row, assert_same
 from spark.questions import Hop, Question
 
@@ -72,7 +72,7 @@ class Case:
         events = {
             "kafka": {"bootstrapServers": bootstrap, "topic": source},
             "schema": "id BIGINT, moment TIMESTAMP, key STRING, value BIGINT",
-            "watermark": {"column": "moment", "delay": "2 minutes"},
+            "watermark": {"column": "moment", "delay": "2m"},
         }
         key = {"key": list(self.key)} if self.key else {}
         return {
@@ -209,7 +209,7 @@ PYTHON = Case(
         "python": {
             "aggregator": "spark.aggregators:Spread",
             "groupBy": ["key"],
-            "window": {"column": "moment", "size": "30 seconds"},
+            "window": {"column": "moment", "size": "30s"},
             "options": {"column": "value"},
         }
     },

@@ -15,7 +15,7 @@ from typing import TypeVar
 import pyarrow as pa
 import yaml
 
-from kafka import topics
+from lab import topics
 from lab.cache import MissingError
 from lab.clock import Clock
 from lab.disks import SmallDisk, small_disk

@@ -2,10 +2,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from examples.top_values import TopValues
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.top_values import TopValues
 from millrace_api.errors import MillraceError
 from millrace_jobs.aggregates.testing import broken_law
 

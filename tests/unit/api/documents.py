@@ -18,7 +18,7 @@ spec:
   sink: {console: {}}
 """
 
-ON_CLUSTER = f"{MINIMAL}  checkpoint: {{claim: checkpoints}}\n"
+ON_CLUSTER = f"{MINIMAL}  checkpoint: {{claimName: checkpoints}}\n"
 
 PYTHON = """\
 apiVersion: millrace.io/v1alpha1
@@ -34,7 +34,7 @@ spec:
     python:
       aggregator: mypackage.routes:TopRoutes
       groupBy: [cell]
-      window: {column: at, size: 10 minutes, slide: 1 minute}
+      window: {column: at, size: 10m, slide: 1m}
   sink: {console: {}}
   emit: OnWindowClose
 """

@@ -50,7 +50,7 @@ def sinks(place: str) -> list[tuple[str, dict[str, Any]]]:
         (None, "x/../.millrace/trips"),
     ],
 )
-def test_results_within_the_checkpoint(checkpoint: str | None, place: str) -> None:
+def test_results_within_the_checkpoint_are_refused(checkpoint: str | None, place: str) -> None:
     for field, sink in sinks(place):
         message = f'spec.sink.{field}: "{place}" is within the query\'s own checkpoint; write a folder outside of it'
         assert message in refused(sink, checkpoint)
@@ -67,7 +67,7 @@ def test_results_within_the_checkpoint(checkpoint: str | None, place: str) -> No
         ("file:///data/trips/day=1/_own", "/data/trips"),
     ],
 )
-def test_the_checkpoint_among_the_results(checkpoint: str, place: str) -> None:
+def test_a_checkpoint_among_the_results_is_refused(checkpoint: str, place: str) -> None:
     for field, sink in sinks(place):
         message = (
             f'spec.sink.{field}: the query\'s own checkpoint is within "{place}", among the results; write another'
@@ -89,12 +89,12 @@ def test_the_checkpoint_among_the_results(checkpoint: str, place: str) -> None:
         (None, ".millrace/trips-results"),
     ],
 )
-def test_places_that_are_apart(checkpoint: str | None, place: str) -> None:
+def test_a_checkpoint_and_results_in_separate_places_are_accepted(checkpoint: str | None, place: str) -> None:
     for _, sink in sinks(place):
         assert "checkpoint" not in refused(sink, checkpoint)
 
 
-def test_catalogs_and_dead_letters() -> None:
+def test_catalogs_and_dead_letters_within_the_checkpoint_are_refused() -> None:
     inside = "/data/trips/x"
     own = "file:///data/trips"
     iceberg = {"catalog": {"file": f"{inside}/catalog.db"}, "table": "a.b", "location": "/data/table"}
@@ -112,7 +112,7 @@ def reports(place: str) -> list[tuple[str, dict[str, Any]]]:
     return [("spec.eventLog.path", {"eventLog": {"path": place}}), ("spec.lineage.file", {"lineage": {"file": place}})]
 
 
-def test_event_log_and_lineage_within_the_checkpoint() -> None:
+def test_event_log_and_lineage_within_the_checkpoint_are_refused() -> None:
     for field, report in reports("/data/trips/x"):
         said = refused({"console": {}}, "file:///data/trips", **report)
         assert f'{field}: "/data/trips/x" is within the query\'s own checkpoint; write a folder outside of it' in said
@@ -122,7 +122,7 @@ def test_event_log_and_lineage_within_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("place", ["/data/trips", "/data/./trips/", "/data/trips/events", "/data/trips/_delta_log"])
-def test_event_log_and_lineage_among_results(place: str) -> None:
+def test_event_log_and_lineage_among_results_are_refused(place: str) -> None:
     for _, sink in sinks("/data/trips"):
         for field, report in reports(place):
             said = refused(sink, "file:///checkpoints", **report)
@@ -130,15 +130,15 @@ def test_event_log_and_lineage_among_results(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["/data", "/data/trips-events", "/data/trips/_events", "/data/trips/.events/x"])
-def test_event_log_and_lineage_beside_results(place: str) -> None:
+def test_event_log_and_lineage_beside_results_are_accepted(place: str) -> None:
     for _, sink in sinks("/data/trips"):
         for _, report in reports(place):
             assert refused(sink, "file:///checkpoints", **report) == ""
 
 
-def test_an_event_log_among_results_whatever_place_the_checkpoint_has() -> None:
+def test_an_event_log_among_results_is_refused_wherever_the_checkpoint_is() -> None:
     parts = {
-        "checkpoint": {"claim": "checkpoints"},
+        "checkpoint": {"claimName": "checkpoints"},
         "sources": {"trips": {"rate": {}}},
         "query": {"sql": "SELECT key FROM trips"},
         "sink": {"files": {"path": "s3a://lake/trips"}},

@@ -6,6 +6,7 @@ from typing import Any
 import jsonschema
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tools.crd_compatibility import incompatibilities
 
 Document = dict[str, Any]

@@ -13,7 +13,6 @@ from millrace_api.validation.connections import (
     ConnectionNotFoundError,
     as_written,
     connection_parts,
-    inline_logins,
     references,
     used_connections,
     without_references,
@@ -21,18 +20,8 @@ from millrace_api.validation.connections import (
 from millrace_api.validation.loading import load_queries, read_connection, read_query, validate_file
 from millrace_jobs.run.query_file import check_file, warnings_about
 
-CONNECTION = """\
-apiVersion: millrace.io/v1alpha1
-kind: Connection
-metadata: {name: trips}
-spec:
-  kafka:
-    bootstrapServers: kafka:9093
-    tls: {}
-    sasl: {mechanism: PLAIN, username: {env: KAFKA_USER}, password: {env: KAFKA_PASSWORD}}
-    options: {client.rack: a}
-    registry: {url: "https://registry", login: {token: {env: REGISTRY_TOKEN}}}
-"""
+from .connection_documents import CONNECTION
+
 QUERY = """\
 apiVersion: millrace.io/v1alpha1
 kind: StreamQuery
@@ -136,8 +125,7 @@ def test_a_resolved_document_is_read_without_connections():
         (
             "connection: trips, topic: table",
             "bootstrapServers: 'kafka:9092', topic: table, sasl: {mechanism: OAUTHBEARER, awsMskIam: {region: eu-west-1}}",
-            "24: spec.sink.table.sasl.awsMskIam: awsMskIam belongs to a Connection; write it in a Connection, and "
-            "connection: NAME here",
+            "24: spec.sink.table.sasl: sasl belongs to a Connection; write it in a Connection, and connection: NAME here",
         ),
         (
             "connection: trips, topic: table",
@@ -165,6 +153,25 @@ def test_a_resolved_document_is_read_without_connections():
         ("mechanism: PLAIN", "mechanism: PLAINE", '8: spec.kafka.sasl.mechanism: "PLAINE" is not one of PLAIN, '),
         ("client.rack: a}", "linger.ms: '5'}", '9: spec.kafka.options: "linger.ms" may not be set'),
         ("{}\n    sasl", "{key: {env: A}}\n    sasl", "7: spec.kafka.tls.key: certificate and key belong together"),
+        (
+            "{}\n    sasl",
+            "{ca: {file: a, env: B}}\n    sasl",
+            "7: spec.kafka.tls.ca.env: exactly one of secretKeyRef, file, env is needed (got file: a, env: B); "
+            "say where the secret is, such as env: KAFKA_PASSWORD",
+        ),
+        (
+            ", password: {env: KAFKA_PASSWORD}}",
+            "}",
+            "8: spec.kafka.sasl.mechanism: PLAIN and SCRAM need username and password "
+            "(got username, mechanism: PLAIN); write both",
+        ),
+        (
+            "{mechanism: PLAIN, username: {env: KAFKA_USER}, password: {env: KAFKA_PASSWORD}}",
+            "{mechanism: OAUTHBEARER}",
+            "8: spec.kafka.sasl.mechanism: OAUTHBEARER takes exactly one of oidc and awsMskIam, and no username or "
+            "password (got mechanism: OAUTHBEARER); write oidc for tokens of an identity provider, or awsMskIam for "
+            "Amazon MSK",
+        ),
     ],
 )
 def test_each_mistake_is_reported_once_with_its_line(tmp_path, old, new, expected):
@@ -245,19 +252,20 @@ def test_brokers_to_start_from_are_few(tmp_path):
     assert said(tmp_path, long) == [problem]
 
 
-def test_logins_of_released_versions_are_read_and_noted_as_deprecated(tmp_path):
+def test_a_query_has_no_login_and_no_registry_of_its_own(tmp_path):
     text = QUERY.replace("{connection: trips, topic: trips}", "{bootstrapServers: 'kafka:9093', topic: trips}")
     text = text.replace("avro: {}", "avro: {registry: 'http://registry'}")
     text = text.replace(
-        "{connection: trips, topic: table}", f"{{bootstrapServers: 'kafka:9093', topic: t, sasl: {LOGIN}}}"
+        "{connection: trips, topic: table}", f"{{bootstrapServers: 'kafka:9093', topic: t, tls: {{}}, sasl: {LOGIN}}}"
     )
-    file = tmp_path / "queries.yaml"
-    file.write_text(f"{CONNECTION}---\n{text}")
-    assert validate_file(file) == []
-    fields = ["spec.sources.trips.avro.registry", "spec.sink.table.sasl"]
-    assert list(inline_logins(yaml.safe_load(text))) == fields
-    notes = [each for each in warnings_about(file) if "deprecated" in each.message]
-    assert [(each.field, each.line) for each in notes] == [(fields[0], 20), (fields[1], 24)]
+    fields = {
+        "20: spec.sources.trips.avro.registry": "registry",
+        "24: spec.sink.table.tls": "tls",
+        "24: spec.sink.table.sasl": "sasl",
+    }
+    elsewhere = "belongs to a Connection; write it in a Connection, and connection: NAME here"
+    found = [f"{field}: {name} {elsewhere}" for field, name in fields.items()]
+    assert [each for each in said(tmp_path, f"{CONNECTION}---\n{text}") if "belongs to" in each] == found
 
 
 @pytest.mark.parametrize("value", [None, 7, "trips", [], {"kafka": None}, {"kafka": []}, {"table": "x"}])

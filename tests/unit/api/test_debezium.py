@@ -4,6 +4,7 @@ import pytest
 
 from millrace_api.model.sources import SourceSpec
 
+from .connection_documents import CONNECTION
 from .documents import MINIMAL, changed, problems
 
 KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips}"
@@ -13,15 +14,17 @@ DELTA = f"      delta: {{path: lake/cells}}\n{TABLE}"
 ICEBERG = f"      iceberg: {{catalog: {{file: lake.db}}, table: a.cells}}\n{TABLE}"
 
 
-def said(tmp_path, old="", new="", source=SOURCE):
-    return [str(problem) for problem in problems(tmp_path, changed(MINIMAL, 7, source).replace(old, new))]
+def said(tmp_path, old="", new="", source=SOURCE, beside=""):
+    text = changed(MINIMAL, 7, source).replace(old, new)
+    return [str(problem) for problem in problems(tmp_path, f"{text}---\n{beside}" if beside else text)]
 
 
 def test_a_source_is_valid(tmp_path):
     assert said(tmp_path) == []
     assert said(tmp_path, source=DELTA) == said(tmp_path, source=ICEBERG) == []
     assert said(tmp_path, "path: lake/cells", "path: lake/cells, startFrom: Latest, maxFilesPerBatch: 3", DELTA) == []
-    assert said(tmp_path, "format: debezium", "format: debezium\n      avro: {registry: http://r:8081}") == []
+    in_avro = SOURCE.replace("bootstrapServers: kafka:9092", "connection: trips") + "\n      avro: {}"
+    assert said(tmp_path, source=f"{in_avro}", beside=CONNECTION) == []
     assert said(tmp_path, "topic: trips", "topic: trips, includeMetadata: true") == []
 
 
@@ -34,7 +37,7 @@ def test_a_source_is_valid(tmp_path):
         ("schema: cell STRING", "schema: _CHANGED_AT STRING, cell STRING", 'column "_changed_at" is defined twice'),
     ],
 )
-def test_what_is_no_column_of_the_rows(tmp_path, old, new, message, source):
+def test_a_key_or_time_that_is_no_column_of_the_rows_is_refused(tmp_path, old, new, message, source):
     found = said(tmp_path, old, new, source)
     assert len(found) == 1
     assert message in found[0]

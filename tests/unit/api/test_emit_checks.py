@@ -22,7 +22,7 @@ def grouped_by(column, text=MINIMAL):
          "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"),
     ],
 )  # fmt: skip
-def test_what_the_strategy_needs(tmp_path, text, line, emit, expected):
+def test_a_strategy_without_what_it_needs_is_refused(tmp_path, text, line, emit, expected):
     assert problems(tmp_path, changed(text, line, f"  emit: {emit}")) == [f"{line}: {expected}"]
 
 

@@ -45,7 +45,9 @@ def problems(source: dict[str, Any] | None = None, sink: dict[str, Any] | None =
         (None, {"path": "s3a://lake/out/", "format": "csv"}),
     ],
 )
-def test_what_is_valid(source: dict[str, Any] | None, sink: dict[str, Any] | None) -> None:
+def test_folders_of_partitions_and_prefixes_are_accepted(
+    source: dict[str, Any] | None, sink: dict[str, Any] | None
+) -> None:
     assert problems(source, sink) == []
 
 
@@ -65,7 +67,9 @@ def test_what_is_valid(source: dict[str, Any] | None, sink: dict[str, Any] | Non
         ({"path": "out/*/*"}, {"format": "json", "partitionBy": ["day"]}, "every result would come back as a record"),
     ],
 )  # fmt: skip
-def test_what_is_refused(source: dict[str, Any] | None, sink: dict[str, Any] | None, said: str) -> None:
+def test_options_of_folders_that_do_not_fit_are_refused(
+    source: dict[str, Any] | None, sink: dict[str, Any] | None, said: str
+) -> None:
     found = problems(source, sink)
     assert any(said in each for each in found), found
 

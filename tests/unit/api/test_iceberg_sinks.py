@@ -64,7 +64,7 @@ def test_the_same_table_is_the_same_place():
         ),
     ],
 )
-def test_fields_that_do_not_go_together(fields: dict[str, Any], message: str) -> None:
+def test_fields_that_do_not_go_together_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         IcebergSinkSpec.model_validate(TABLE | fields)
 

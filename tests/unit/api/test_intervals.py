@@ -12,13 +12,13 @@ def window(lengths):
 
 
 @pytest.mark.parametrize(("lengths", "expected"), WINDOWS.items())
-def test_window_lengths(lengths, expected):
+def test_window_lengths_are_read_in_every_spelling(lengths, expected):
     found = window_lengths(window(lengths))
     assert (found.size, found.slide, found.start) == expected
 
 
 @pytest.mark.parametrize(("lengths", "message"), REFUSED_WINDOWS.items())
-def test_refused_window_lengths(lengths, message):
+def test_window_lengths_that_spark_refuses_are_refused_with_a_hint(lengths, message):
     with pytest.raises(LengthError) as refused:
         window_lengths(window(lengths))
     assert refused.value.message.startswith(message)
@@ -36,7 +36,7 @@ def test_months_and_days_are_kept_apart():
 
 
 @pytest.mark.parametrize(("literal", "micros"), INTERVALS.items())
-def test_constant_intervals(literal, micros):
+def test_a_constant_interval_has_its_length_in_microseconds(literal, micros):
     node = parse_query(f"SELECT at + {literal} FROM e").expressions[0].expression
     assert interval_micros(node) == micros
     assert interval_micros(parse_expression(to_sql(node))) == micros

@@ -35,7 +35,7 @@ def is_taken_by_the_rule(key: str) -> bool:
         f"{'a.' * 126}a/b",
     ],
 )
-def test_keys_that_kubernetes_takes(key: str) -> None:
+def test_keys_that_kubernetes_takes_are_taken(key: str) -> None:
     assert KEYS.validate_python(key) == key
     assert is_taken_by_the_rule(key)
 
@@ -63,7 +63,7 @@ def test_keys_that_kubernetes_takes(key: str) -> None:
         f"{'a.' * 127}a/b",
     ],
 )
-def test_keys_that_it_refuses(key: str) -> None:
+def test_keys_that_kubernetes_refuses_are_refused(key: str) -> None:
     with pytest.raises(ValidationError):
         KEYS.validate_python(key)
     assert not is_taken_by_the_rule(key)

@@ -57,7 +57,7 @@ def test_files_stay_for_an_hour_at_least():
         ("s3://lake/a", None),
     ],
 )
-def test_places_in_object_stores(uri, place):
+def test_a_place_in_an_object_store_is_a_bucket_and_a_prefix(uri, place):
     found = bucket_and_prefix(uri)
     assert (found and f"{found[0]}://{found[1]}/{found[2]}") == place
     assert (table_uri_problem(uri) is None) == (place is not None)

@@ -12,7 +12,7 @@ from .documents import MINIMAL, changed, problems
 VALID = Path(__file__).parent / "data" / "valid.yaml"
 
 
-def test_a_valid_file():
+def test_a_valid_file_has_no_problems_and_is_loaded():
     assert validate_file(VALID) == []
     [query] = load_queries(VALID)
     assert query.name == "trips-by-cell"
@@ -29,6 +29,8 @@ def test_a_small_file_is_enough(tmp_path):
     assert query.spec.parallelism.at_start == 8
 
 
+NO_CORES = 'is not a number of CPU cores; write a whole number from 1 to 999999, or a quantity such as 500m or, in quotes, "1.5"'
+
 FIELD_MISTAKES = [
     (
         1,
@@ -38,7 +40,7 @@ FIELD_MISTAKES = [
     (
         3,
         "metadata: {name: Trips_By}",
-        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 45 lower-case letters, digits '
+        '3: metadata.name: "Trips_By" is not a name for a StreamQuery; write at most 63 lower-case letters, digits '
         "and '-', a letter first and no '-' last",
     ),
     (
@@ -103,7 +105,7 @@ FIELD_MISTAKES = [
         12,
         "  batchInterval: 30",
         "12: spec.batchInterval: 30 is not a duration longer than zero; "
-        "write a whole number and a unit, such as 500ms, 30s, 10 minutes, 1h or 2 days",
+        "write whole numbers, each with one of d, h, m, s, ms, us, such as 500ms, 30s, 1h30m or 7d",
     ),
     (
         12,
@@ -112,24 +114,29 @@ FIELD_MISTAKES = [
     ),
     (
         12,
-        '  executors: {cores: "2"}',
-        '12: spec.executors.cores: "2" is not a whole number; write a number without quotes, such as 4',
+        '  executors: {max: "2"}',
+        '12: spec.executors.max: "2" is not a whole number; write a number without quotes, such as 4',
     ),
     (
         12,
-        "  executors: {cores: 0}",
-        "12: spec.executors.cores: 0 is less than 1; write a number of at least 1",
+        "  executors: {max: 0}",
+        "12: spec.executors.max: 0 is less than 1; write a number of at least 1",
     ),
     (
         12,
-        "  executors: {cores: 1.5}",
-        "12: spec.executors.cores: 1.5 is not a whole number; write a number without quotes, such as 4",
+        "  executors: {max: 1.5}",
+        "12: spec.executors.max: 1.5 is not a whole number; write a number without quotes, such as 4",
     ),
     (
         12,
-        "  executors: {cores: yes}",
-        "12: spec.executors.cores: true is not a whole number; write a number without quotes, such as 4",
+        "  executors: {max: yes}",
+        "12: spec.executors.max: true is not a whole number; write a number without quotes, such as 4",
     ),
+    (12, "  executors: {cores: 0}", f"12: spec.executors.cores: 0 {NO_CORES}"),
+    (12, "  executors: {cores: 1.5}", f"12: spec.executors.cores: 1.5 {NO_CORES}"),
+    (12, "  executors: {cores: yes}", f"12: spec.executors.cores: true {NO_CORES}"),
+    (12, "  executors: {cores: 0m}", f'12: spec.executors.cores: "0m" {NO_CORES}'),
+    (12, "  driver: {cores: 2Gi}", f'12: spec.driver.cores: "2Gi" {NO_CORES}'),
     (
         12,
         "  executors: {memory: 2GB}",
@@ -171,11 +178,11 @@ def test_a_wrong_field_is_one_sentence_with_its_line(tmp_path, line, replacement
     assert problems(tmp_path, changed(MINIMAL, line, replacement)) == [expected]
 
 
-def test_every_problem_of_every_document_at_once(tmp_path):
+def test_every_problem_of_every_document_is_reported_at_once(tmp_path):
     first = changed(MINIMAL, 12, "  executors: {min: 4, cores: x}\n  emit: OnClose")
     second = changed(MINIMAL, 10, "    sql: SELECT cel FROM trips")
     assert problems(tmp_path, f"{first}---\n{second}") == [
-        '12: spec.executors.cores: "x" is not a whole number; write a number without quotes, such as 4',
+        f'12: spec.executors.cores: "x" {NO_CORES}',
         "12: spec.executors.min: min <= initial <= max does not hold (got min: 4, initial: 1, max: 8); "
         "write values in that order",
         '13: spec.emit: "OnClose" is not one of OnUpdate, OnWindowEnd, OnWindowClose; did you mean "OnWindowClose"?',
@@ -223,7 +230,7 @@ def test_load_queries_raises_all_problems(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_as_yaml(tmp_path, text, expected):
+def test_mistakes_in_yaml_are_reported_with_their_line(tmp_path, text, expected):
     assert problems(tmp_path, text) == expected
 
 
@@ -234,7 +241,7 @@ BOUNDLESS = (
 
 
 @pytest.mark.parametrize("text", ["spec: &a {sources: *a}\n", "[" * 100 + "]" * 100 + "\n", "{" * 3000])
-def test_boundless_documents(tmp_path, text):
+def test_documents_without_bounds_are_refused(tmp_path, text):
     [problem] = problems(tmp_path, text)
     assert problem.endswith(BOUNDLESS)
 
@@ -245,7 +252,7 @@ def test_an_alias_bomb_does_not_go_off(tmp_path):
     assert problem.endswith(BOUNDLESS)
 
 
-def test_a_control_character(tmp_path):
+def test_a_control_character_is_reported_with_its_line(tmp_path):
     [problem] = problems(tmp_path, "a: 1\nb: \x00\n")
     assert problem.startswith("2: is not YAML: unacceptable character #x0000")
 
@@ -255,7 +262,7 @@ def test_merge_keys_are_no_duplicates(tmp_path):
     assert problems(tmp_path, text) == []
 
 
-def test_files_that_cannot_be_read(tmp_path):
+def test_files_that_cannot_be_read_are_one_sentence(tmp_path):
     missing, binary = tmp_path / "none.yaml", tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe")
     assert [str(p) for p in validate_file(missing)] == [f"{missing}: there is no such file; check the path"]
@@ -278,13 +285,13 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, load):
     )
 
 
-def test_load_plan(tmp_path):
+def test_a_plan_is_loaded_from_a_file(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text("algorithm: pkg\nparameters: {choices: 2}\nreplicas: 2\nparallelism: 3\n")
     assert load_plan(path) == Plan(algorithm=Algorithm.PKG, parameters={"choices": 2}, replicas=2, parallelism=3)
 
 
-def test_a_wrong_plan_file(tmp_path):
+def test_every_problem_of_a_plan_file_is_reported(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text("algorithm: auto\nreplicas: 2\nparallelism: 3\n---\nalgorithm: hash\n")
     with pytest.raises(MillraceError) as caught:
@@ -296,7 +303,7 @@ def test_a_wrong_plan_file(tmp_path):
     ]
 
 
-def test_the_first_plan_of_a_query():
+def test_the_first_plan_of_a_query_follows_its_spec():
     [query] = load_queries(VALID)
     plan = Plan.initial(query.spec)
     assert plan == Plan(

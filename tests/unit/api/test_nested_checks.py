@@ -92,7 +92,7 @@ def test_names_that_need_backquotes_keep_them():
         ("SELECT buyer.country FROM orders", 'there is no table or column "buyer"'),
     ],
 )  # fmt: skip
-def test_mistakes_in_sql(sql, message):
+def test_mistakes_in_sql_about_nested_columns_have_a_position(sql, message):
     tables = {"orders": SourceTable(parse_schema(SCHEMA), "event.time")}
     found = [str(problem) for problem in check_sql(sql, tables, emit=Emit.ON_UPDATE)]
     assert len(found) == 1
@@ -110,7 +110,7 @@ def test_mistakes_in_sql(sql, message):
         "SELECT s.t FROM (SELECT event.time AS t, * EXCEPT (user) FROM (SELECT event, user FROM orders)) s",
     ],
 )
-def test_sql_without_mistakes(sql):
+def test_sound_sql_about_nested_columns_has_no_problem(sql):
     tables = {"orders": SourceTable(parse_schema(SCHEMA), "event.time")}
     assert check_sql(sql, tables, emit=Emit.ON_UPDATE) == []
 
@@ -140,7 +140,7 @@ def test_a_window_over_the_event_time_closes_and_another_does_not():
         ({"schema": f"{SCHEMA}, day DATE", "timeFormats": {"day": "seconds"}}, '"day" is a DATE, which is not seconds'),
     ],
 )  # fmt: skip
-def test_mistakes_in_a_source(source, message):
+def test_mistakes_in_a_source_about_nested_columns_are_reported(source, message):
     document = query("SELECT count(*) AS n FROM orders", **source)
     found = said(document)
     assert any(message in problem for problem in found), found

@@ -53,7 +53,7 @@ def test_a_program_and_an_xml_schema_are_found():
         "SELECT from_xml(v, 'b INT', map('mode', 'FAILFAST')) AS x, to_avro(v) AS y FROM trips",
     ],
 )
-def test_other_things_with_such_names_are_not(sql):
+def test_other_things_with_such_names_are_not_found(sql):
     assert list(outside_functions(sql)) == []
 
 

@@ -102,7 +102,7 @@ def test_the_uri_of_a_folder_names_this_folder(parts):
     assert uri_problem(folder.as_uri()) is None
 
 
-def test_the_uri_of_a_folder_whose_name_is_not_utf_8():
+def test_a_uri_may_name_a_folder_whose_name_is_not_utf_8():
     folder = Path(os.fsdecode(b"/a\xff"))
     assert folder_of(folder.as_uri()) == str(folder)
 

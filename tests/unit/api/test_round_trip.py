@@ -19,7 +19,7 @@ names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
 texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=20)
 paths = texts.filter(lambda path: path_problem(path) is None)
 counts = st.integers(1, 1000)
-durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", " minutes", "h", " days"]))
+durations = st.builds("{}{}".format, st.integers(1, 999), st.sampled_from(["ms", "s", "m", "h", "h30m", "d"]))
 sizes = st.builds("{}{}".format, counts, st.sampled_from(("k", "m", "g", "t", "Mi", "Gi")))
 positives = st.floats(0.001, 1e9)
 scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | texts
@@ -50,13 +50,14 @@ replays = st.fixed_dictionaries(
 kafkas = st.fixed_dictionaries(
     {"bootstrapServers": names, "topic": names},
     optional={
-        "startingOffsets": st.sampled_from(["earliest", "latest"]),
+        "startingOffsets": st.sampled_from(["Earliest", "Latest"]),
         "tls": st.fixed_dictionaries({}, optional={"ca": secrets}),
         "sasl": st.fixed_dictionaries({"mechanism": st.just("PLAIN"), "username": secrets, "password": secrets}),
         "includeMetadata": st.booleans(),
         "maxBytesPerBatch": sizes,
     },
 )
+cores = st.integers(1, 64) | st.integers(1, 64_000).map(lambda milli: f"{milli}m")
 beside = {
     "watermark": st.fixed_dictionaries({"column": st.just("at"), "delay": durations}),
     "timestampFormat": st.sampled_from(["iso", "seconds", "milliseconds", "microseconds"]),
@@ -104,13 +105,13 @@ specs = st.fixed_dictionaries(
                 "algorithm": st.sampled_from([algorithm.value for algorithm in Algorithm]),
                 "parameters": st.dictionaries(texts, scalars, max_size=3),
                 "replicas": ranges,
-                "pod": st.builds(lambda memory, cores: {"memory": memory, "cores": cores}, sizes, st.integers(1, 64)),
+                "pod": st.builds(lambda memory, cores: {"memory": memory, "cores": cores}, sizes, cores),
             },
         ),
         "parallelism": ranges,
         "executors": st.builds(lambda r, memory: {**r, "memory": memory}, ranges, sizes),
         "scaling": st.just({"mode": "Advise", "target": 0.8}),
-        "checkpoint": st.sampled_from([{"uri": "file:///var/lib/x%20y"}, {"claim": "state"}]),
+        "checkpoint": st.sampled_from([{"uri": "file:///var/lib/x%20y"}, {"claimName": "state"}]),
         "sparkConf": st.dictionaries(texts, texts, max_size=2),
         "restartNonce": st.integers(0, 2**53),
     },

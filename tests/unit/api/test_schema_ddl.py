@@ -4,7 +4,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.sql.schema_ddl import Column, parse_schema
 
 
-def test_columns_with_types_in_one_spelling():
+def test_types_of_columns_are_brought_to_one_spelling():
     text = "medallion string, id LONG, price dec(10, 2) NOT NULL, `odd name` INTEGER COMMENT 'x, y', at TIMESTAMP"
     assert parse_schema(text) == (
         Column("medallion", "STRING"),

@@ -11,7 +11,7 @@ def notes(**spec):
     return [str(note) for note in store_costs(read_query(query(KAFKA, **spec)).spec)]
 
 
-@pytest.mark.parametrize("checkpoint", [{"claim": "checkpoints"}, {"uri": "file:///state"}])
+@pytest.mark.parametrize("checkpoint", [{"claimName": "checkpoints"}, {"uri": "file:///state"}])
 def test_a_folder_costs_nothing(checkpoint):
     assert notes(checkpoint=checkpoint) == []
     assert notes() == []

@@ -123,7 +123,7 @@ def test_sql_has_to_read_a_source():
         ("spark.sql.streaming.unsupportedOperationCheck", "SELECT key FROM r ORDER BY key"),
     ],
 )
-def test_settings_by_which_spark_has_more(setting, sql):
+def test_settings_that_give_spark_more_features_skip_the_checks(setting, sql):
     document = {
         "apiVersion": "millrace.io/v1alpha1",
         "kind": "StreamQuery",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.sql.window_columns import window_columns
 
 
@@ -31,11 +32,11 @@ from millrace_api.sql.window_columns import window_columns
     ],
 )  # fmt: skip
 def test_windows_are_traced_to_the_sources(sql, columns):
-    assert window_columns(sql) == columns
+    assert window_columns(parsed_query(sql)) == columns
 
 
 def test_a_column_that_many_subqueries_share_is_followed_once():
     """Followed again for each of its readers, it would take twice as long with each level."""
     levels = ", ".join(f"c{i} AS (SELECT at FROM c{i - 1} UNION ALL SELECT at FROM c{i - 1})" for i in range(1, 40))
     sql = f"WITH c0 AS (SELECT at FROM t), {levels} SELECT count(*) FROM c39 GROUP BY window(at, '1 hour')"
-    assert window_columns(sql) == {("t", "at")}
+    assert window_columns(parsed_query(sql)) == {("t", "at")}

@@ -15,9 +15,9 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_api.validation.loading import read_query
 from millrace_operator.kube.informer import Informer
 from millrace_operator.kube.object_api import OWNED
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.observe import ObservedQuery
-from millrace_operator.lifecycle.scaling_inputs import LEARNED, new_scaler, restore, situation_of
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import LEARNED, new_scaler, restore, situation_of
+from millrace_operator.lifecycle.observation_cache import ObservationCache
+from millrace_operator.lifecycle.observed_query import ObservedQuery
 from millrace_operator.lifecycle.step import next_step
 from millrace_operator.resources.manifests import healthy_spec, objects
 from millrace_operator.resources.pod_defaults import PodDefaults
@@ -46,7 +46,7 @@ def a_plan() -> Plan:
     return Plan.initial(read_query(yaml.safe_load(SMALLEST)).spec)
 
 
-@pytest.mark.parametrize("text", ["", "{", DEEP, "plan: &a [*a, *a]", *NUMBERS], ids=repr)
+@pytest.mark.parametrize("text", ["", "{", DEEP, "plan: &a [*a, *a]", *NUMBERS], ids=lambda text: repr(text[:100]))
 def test_a_forged_plan_is_read_as_none_and_replaced(text: str) -> None:
     observed = observed_with(plan={"plan.yaml": text, "applied.json": text})
     assert observed.plan is None
@@ -63,7 +63,8 @@ def test_forged_scaling_state_is_discarded_or_harmless(number: str) -> None:
     scaler = new_scaler(query.spec, plan, 8)
     saved = json.dumps(scaler.save(), default=sorted)
     document = json.loads(saved)
-    forged = [f'{{"{name}": {number}}}' for name in document] + [number, saved.replace("0", number.strip('"'))]
+    forged = [f'{{"{name}": {number}}}' for name in document]
+    forged += [number, DEEP, saved.replace("0", number.strip('"'))]
     for text in forged:
         observed = observed_with(scaling={LEARNED: text})
         scaler = new_scaler(query.spec, plan, 8)
@@ -106,7 +107,7 @@ def test_a_query_with_a_pod_of_endless_grace_can_be_deleted() -> None:
 
 
 def test_an_object_that_is_relabeled_again_and_again_is_kept_once() -> None:
-    observations, kind = Observations(), next(kind for kind in OWNED if kind.name == "ConfigMap")
+    observations, kind = ObservationCache(), next(kind for kind in OWNED if kind.name == "ConfigMap")
 
     def note(type: str, body: dict[str, Any]) -> None:
         (observations.object_gone if type == "DELETED" else observations.object_seen)(body)
@@ -136,8 +137,9 @@ def test_an_object_that_is_relabeled_again_and_again_is_kept_once() -> None:
 
     informer = Informer(Server(), kind, None, note, WatchHealth(kind.plural), lambda: None)  # type: ignore[arg-type]
     informer._run()
-    kept = [key for key, found in observations._objects.items() if found]
+    kept = [key for key, found in observations._records.items() if found.objects]
     assert [key.name for key in kept] == ["query-49"]
+    assert len(observations._records) == 1
 
 
 def test_the_objects_of_a_query_name_no_other_namespace() -> None:

@@ -11,7 +11,7 @@ import yaml
 from millrace_api.errors import MillraceError
 from millrace_api.validation.loading import read_query
 from millrace_operator.kube.bounded_json import LEVELS, TOO_DEEP, shallow
-from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.chains.chains import Chains
 from unit.resources.cases import SMALLEST
 
 KAFKA = {"bootstrapServers": "kafka:9092"}
@@ -148,7 +148,7 @@ def test_many_unknown_names_are_not_all_compared_with_all_known_ones() -> None:
 
 def test_what_is_nested_too_deeply_is_cut_off_and_the_rest_is_kept() -> None:
     text = '{"a": ' + "[" * 5000 + '"]}\\"[{"' + "]" * 5000 + ', "b": {"c": ["}", 1]}}'
-    found = json.loads(shallow(text))
+    found = json.loads(shallow(text.encode()))
     assert found["b"] == {"c": ["}", 1]}
     cut = found["a"]
     for _ in range(LEVELS - 1):

@@ -14,11 +14,11 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import QUERY_LABEL
 from millrace_operator.kube.bounded_json import decode_bounded
 from millrace_operator.kube.informer import identity
-from millrace_operator.lifecycle.chains import MOST_LINKS, Chains
+from millrace_operator.lifecycle.chains.chains import MOST_LINKS, Chains
 from millrace_operator.lifecycle.checked_queries import MOST_BYTES, CheckedQueries
 from millrace_operator.lifecycle.events import EVENTS_OF_NAMESPACE, SECONDS_EACH_OF_NAMESPACE
-from millrace_operator.lifecycle.observations import MOST_BYTES_OF_LIMITS, Observations
-from millrace_operator.lifecycle.observe import ObservedQuery, QueryKey
+from millrace_operator.lifecycle.observation_cache import MOST_BYTES_OF_LIMITS, ObservationCache
+from millrace_operator.lifecycle.observed_query import ObservedQuery, QueryKey
 from millrace_operator.lifecycle.reconcile import MOST_PROBLEMS, Reconciler
 from millrace_operator.lifecycle.token_buckets import TokenBuckets
 from millrace_operator.lifecycle.workqueue import WorkQueue
@@ -31,16 +31,10 @@ KAFKA = {"bootstrapServers": "kafka:9092"}
 KEY = QueryKey("mallory", "q")
 
 
-@pytest.fixture(autouse=True)
-def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("json._default_decoder", vars(json)["_default_decoder"])
-    decode_bounded()
-
-
 def read(document: Document) -> Document:
     """Return an object as it comes from the API server."""
     text = json.dumps({"type": "ADDED", "object": document}, separators=(",", ":"))
-    found: Document = json.loads(text)["object"]
+    found: Document = decode_bounded(text.encode())["object"]
     return found
 
 
@@ -80,7 +74,7 @@ def test_labels_with_the_operators_prefix_hide_no_object_and_are_not_kept(data: 
     body = read(an_object("ConfigMap", "bait", OUR_PREFIX, data={"x": data}))
     assert body["metadata"]["labels"][QUERY_LABEL] == KEY.name
     assert identity(body)["metadata"]["labels"] == {QUERY_LABEL: KEY.name}
-    observations = Observations()
+    observations = ObservationCache()
     assert observations.object_seen(body) == KEY
 
 
@@ -102,7 +96,7 @@ LONG_LISTS: dict[str, Document] = {
 @pytest.mark.parametrize("metadata", LONG_LISTS.values(), ids=LONG_LISTS)
 @pytest.mark.parametrize("kind", ["ConfigMap", "StreamQuery", "Pod"])
 def test_what_has_no_room_takes_a_few_hundred_bytes(kind: str, metadata: Document) -> None:
-    observations = Observations(namespace_bytes=1)
+    observations = ObservationCache(namespace_bytes=1)
     for number in range(10):
         body = read(an_object(kind, f"bait-{number}", metadata=metadata))
         (observations.query_seen if kind == "StreamQuery" else observations.object_seen)(body)
@@ -129,7 +123,7 @@ def test_a_query_of_many_values_is_not_decoded_and_says_why(spec: Document) -> N
     assert len(json.dumps(query, separators=(",", ":"))) < 128 << 10
     body = read(query)
     assert "spec" not in body
-    observations = Observations()
+    observations = ObservationCache()
     found = observations.of(observations.query_seen(body))
     assert found is not None
     assert "values, of 5000 that one may have" in str(found.unreadable)
@@ -142,7 +136,7 @@ def test_texts_with_commas_and_brackets_are_few_values() -> None:
 
 @pytest.mark.parametrize("data", [{f"a{number}": "" for number in range(20_000)}], ids=["entries"])
 def test_an_object_of_many_values_is_not_decoded_and_only_counts_where_it_is_the_querys_own(data: Document) -> None:
-    observations = Observations()
+    observations = ObservationCache()
     observations.query_seen(a_query())
     for name, reason in (("bait", "None"), ("q-plan", "values, of 10000 that it may have")):
         observations.object_seen(read(an_object("ConfigMap", name, data=data)))
@@ -152,7 +146,7 @@ def test_an_object_of_many_values_is_not_decoded_and_only_counts_where_it_is_the
 
 
 def test_short_values_count_as_what_they_take() -> None:
-    observations = Observations(namespace_bytes=1 << 20)
+    observations = ObservationCache(namespace_bytes=1 << 20)
     observations.query_seen(a_query())
     for number in range(100):
         observations.object_seen(read(an_object("Pod", f"p-{number}", spec={"tolerations": [{}] * 4900})))
@@ -197,7 +191,7 @@ def test_results_of_checks_of_many_small_queries_are_bounded() -> None:
 @pytest.mark.parametrize("kind", ["ResourceQuota", "LimitRange"])
 @pytest.mark.parametrize("part", ["annotations", "labels", "spec"])
 def test_what_limits_a_namespace_is_bounded(kind: str, part: str) -> None:
-    observations = Observations()
+    observations = ObservationCache()
     many = {f"requests.example.com/{number}": "1" for number in range(1000)}
     for number in range(500):
         body = an_object(kind, f"limit-{number}", metadata={} if part == "spec" else {part: many})

@@ -14,10 +14,10 @@ import yaml
 from millrace_api.errors import MillraceError
 from millrace_api.validation.loading import read_query
 from millrace_operator.lifecycle import reconcile
-from millrace_operator.lifecycle.chains import Chains
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.observe import ObservedQuery, QueryKey
-from millrace_operator.lifecycle.quota_room import room_for
+from millrace_operator.lifecycle.autoscaling.quota_room import room_for
+from millrace_operator.lifecycle.chains.chains import Chains
+from millrace_operator.lifecycle.observation_cache import ObservationCache
+from millrace_operator.lifecycle.observed_query import ObservedQuery, QueryKey
 from millrace_operator.lifecycle.reconcile import Reconciler
 from millrace_operator.lifecycle.token_buckets import TokenBuckets
 from millrace_operator.resources.footprints import pods_of, total
@@ -201,7 +201,7 @@ def test_a_forged_healthy_spec_of_many_values_is_not_read(monkeypatch: pytest.Mo
     document = query(driver={"podTemplate": {"spec": {"tolerations": [{"key": "a"}] * 3000}}})
     owner = ObservedQuery(document).owner
     for most, counts in ((5000, False), (50_000, True)):
-        monkeypatch.setattr("millrace_operator.lifecycle.observe.MOST_VALUES_OF_QUERY", most)
+        monkeypatch.setattr("millrace_operator.lifecycle.observed_query.MOST_VALUES_OF_QUERY", most)
         saved = healthy_spec(read_query(document), owner)
         found = ObservedQuery(document, {("ConfigMap", saved["metadata"]["name"]): saved})
         assert (found.healthy is not None) is counts
@@ -228,12 +228,12 @@ def _named(document: Document, name: str) -> Document:
 
 def test_buckets_that_are_not_full_are_not_looked_through_at_each_token() -> None:
     buckets, looked = TokenBuckets(25, 60.0, clock=lambda: 0.0), []
-    before = buckets._full_at
+    before = buckets._buckets
     for number in range(20_000):
         buckets.take(number)
-        if buckets._full_at is not before:
+        if buckets._buckets is not before:
             looked.append(number)
-            before = buckets._full_at
+            before = buckets._buckets
     assert all(later >= 2 * earlier for earlier, later in pairwise(looked))
 
 
@@ -255,7 +255,7 @@ def test_queries_without_room_are_not_read_again_and_again_by_the_thousand(monke
     """Each reads all lists of its objects; a namespace could have kept the operator at that all the time."""
     api = Counting()
     reconciler = Reconciler(api, api, PodDefaults("image"), namespace_bytes=100_000)  # type: ignore[arg-type]
-    monkeypatch.setattr(Observations, "has_room", lambda *_: True)
+    monkeypatch.setattr(ObservationCache, "has_room", lambda *_: True)
     began = time.monotonic()
     for number in range(500):
         body = _named(query(query={"sql": "x" * 200_000}), f"q{number}")

@@ -22,7 +22,7 @@ def of(flow, buffering, sent=60.0, **given):
     return buffers(flow, sizes(flow, **given), "p", sent, buffering)
 
 
-def test_figures_3_8_and_3_10_two_consumers_of_2_and_3_tasks():
+def test_figures_3_8_and_3_10_have_5_distinct_and_6_shared_buffers():
     flow, given = producer(HASH, HASH), {"p": (1, 6), "c0": (2, 1), "c1": (3, 1)}
     distinct, shared = of(flow, DISTINCT, **given), of(flow, SHARED, **given)
     assert (distinct.count, distinct.records, distinct.bytes, distinct.fill_records) == (5, 30, 300, 2.5 * 6)
@@ -36,14 +36,14 @@ def test_consumers_without_keys_are_served_from_one_buffer(connections, bufferin
     assert (found.count, found.records, found.fill_records) == (1, 6, 6)
 
 
-def test_consumers_with_and_without_keys():
+def test_shared_buffers_count_keyed_consumers_only():
     flow, given = producer(HASH, RANDOM, BROADCAST, HASH), {"p": (1, 6), "c0": (2, 1), "c1": (5, 1), "c3": (4, 1)}
     assert of(flow, DISTINCT, **given).count == 2 + 4 + 1
     assert of(flow, DISTINCT, **given).fill_records == 6 * (2 + 1 + 1 + 4) / 4
     assert of(flow, SHARED, **given).count == 2 * 4
 
 
-def test_one_consumer_is_the_same_in_both():
+def test_distinct_and_shared_buffers_are_the_same_for_one_consumer():
     flow, given = producer(HASH), {"p": (1, 6), "c0": (4, 1)}
     assert of(flow, DISTINCT, **given) == of(flow, SHARED, **given)
 
@@ -56,7 +56,7 @@ def test_single_records_wait_for_nobody_and_sinks_have_no_buffers():
     assert buffers(flow, sizes(flow), "c0", 5.0, SHARED).count == 0
 
 
-def test_batches_of_10000_at_1000_records_a_second():
+def test_batches_of_10000_at_1000_records_a_second_fill_in_10_seconds():
     # section 4.3.1: a batch every 10 s, and 95 % of the records wait for less than 9.5 s
     found = of(producer(RANDOM), DISTINCT, sent=1000.0, p=(1, 10_000))
     assert found.fill_records / 1000 == 10

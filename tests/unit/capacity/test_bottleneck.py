@@ -47,7 +47,7 @@ def test_larger_batches_help_where_the_queues_take_the_time(rate, batches, kinds
     assert found(flow, configuration, s=rate).get("v", ()) == kinds
 
 
-def test_networks():
+def test_a_full_network_is_a_bottleneck_of_either_side():
     flow = Flow([limited("s", None, record_bytes=10), limited("t", 5, ["s"])], bandwidth=800.0)
     assert found(flow, sizes(flow), s=12.0) == {"s": (BottleneckKind.OUTPUT_NETWORK,), "t": (BottleneckKind.CPU,)}
     assert found(flow, sizes(flow, s=(2, 1)), s=12.0) == {"t": (BottleneckKind.CPU, BottleneckKind.INPUT_NETWORK)}
@@ -63,7 +63,7 @@ def test_more_tasks_do_not_help_with_a_broadcast():
         assert found(flow, configuration, s=10.0) == {}
 
 
-def test_what_relieves_a_queue():
+def test_more_tasks_or_larger_batches_relieve_a_queue():
     flow = Flow([limited("s", None), FlowOperator("v", {"s": RANDOM}, 0.9, 0.9, 0.9), limited("t", None, ["v"])])
     configuration = sizes(flow)
     assert remedy(flow, configuration, "v", loads(flow, configuration, {"s": 1.0})) == Remedy(3, (10, 90))

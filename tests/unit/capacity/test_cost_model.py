@@ -38,20 +38,20 @@ def two_producers(first, second, connection=RANDOM, bandwidth=None):
     return Flow([*operators, FlowOperator("c", {"p1": RANDOM, "p2": connection}, cpu_seconds=0.1)], bandwidth)
 
 
-def test_example_5_effective_input_batch():
+def test_example_5_the_effective_input_batch_weighs_producers_by_their_rates():
     flow = two_producers(1.0, 1.0)
     arriving = inflow(flow, sizes(flow, p1=(1, 5), p2=(1, 10)), flow.operators["c"], {"p1": 1.0, "p2": 1.0}, {})
     assert arriving.batch_records == pytest.approx(20 / 3)
 
 
-def test_example_6_effective_record_size():
+def test_example_6_the_effective_record_size_weighs_producers_by_their_rates():
     flow = two_producers(5.0, 20.0)
     arriving = inflow(flow, sizes(flow), flow.operators["c"], {"p1": 6.0, "p2": 1.0}, {})
     assert arriving.bytes == 50
     assert arriving.record_bytes == pytest.approx(50 / 7)
 
 
-def test_example_7_the_output_network_by_input_records():
+def test_example_7_the_output_network_limits_input_records():
     operators = [limited("s", None, record_bytes=100), limited("filter", None, ["s"], 0.5, 100)]
     flow = Flow([*operators, *(limited(f"c{i}", None, ["filter"]) for i in range(4))], bandwidth=1000 * 800.0)
     arriving = Inflow(1000.0, 1000.0, 100_000.0)
@@ -67,7 +67,7 @@ def test_sources_have_no_input_and_sinks_no_output_network():
     assert capacity(flow, sizes(flow), flow.operators["t"], Inflow(1.0, 1.0, 100.0)) == Capacity(5, 20, math.inf)
 
 
-def test_nothing_arrives():
+def test_an_operator_without_arrivals_has_no_limit_by_network():
     flow = two_producers(5.0, 20.0, bandwidth=1000.0)
     arriving = inflow(flow, sizes(flow, p1=(1, 9)), flow.operators["c"], {"p1": 0.0, "p2": 0.0}, {})
     assert (arriving.batch_records, arriving.record_bytes) == (1, 0)
@@ -102,7 +102,7 @@ def test_work_is_rate_over_capacity_and_adds_up():
         assert tasks / 2 == pytest.approx(6.0 / limit)
 
 
-def test_network_without_limit():
+def test_a_network_without_bandwidth_has_no_limit():
     assert network_capacity(None, 100) == math.inf
     assert network_capacity(1e9, 125) == 1e6
 

@@ -33,7 +33,7 @@ def test_a_broadcast_is_as_many_copies_as_tasks():
     assert StreamConnection("hash") is HASH
 
 
-def test_a_cycle():
+def test_a_cycle_of_operators_is_refused():
     (said,) = refused(named("s"), named("a", "s", "c"), named("b", "a"), named("c", "b"))
     assert "the inputs form a cycle" in said
     assert "remove one" in said
@@ -41,7 +41,7 @@ def test_a_cycle():
     assert "s -> s" in said
 
 
-def test_names():
+def test_names_that_are_missing_or_used_twice_are_refused():
     assert refused() == [": the flow has no operators; write at least one"]
     assert refused(named("a"), named("a")) == ["a: is the name of two operators; rename one"]
     assert refused(named("a"), named("b", "x"), named("c", "y")) == [
@@ -53,7 +53,7 @@ def test_names():
     ]
 
 
-def test_operators_of_two_flows():
+def test_operators_of_two_flows_are_refused():
     assert refused(named("a"), named("b", "a"), named("lost")) == [
         "lost: is not connected to a; give it inputs, or plan it in a file of its own"
     ]
@@ -61,12 +61,12 @@ def test_operators_of_two_flows():
 
 @pytest.mark.parametrize("field", ["fetch_seconds", "cpu_seconds", "emit_seconds", "selectivity", "record_bytes"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
-def test_numbers(field, value):
+def test_numbers_that_are_no_costs_are_refused(field, value):
     (said,) = refused(FlowOperator("a", **{field: value}))
     assert said == f"a.{field}: {value} is not a cost, share or size; write 0 or more"
 
 
-def test_bandwidth():
+def test_a_bandwidth_needs_sizes_of_records():
     assert "0 bit/s is not a bandwidth" in refused(named("a"), bandwidth=0)[0]
     assert refused(named("a"), named("b", "a"), bandwidth=1.0) == [
         "a.record_bytes: is required if taskMegabitsPerSecond is set; "
@@ -74,7 +74,7 @@ def test_bandwidth():
     ]
 
 
-def test_costs_of_queues_that_are_not_there():
+def test_costs_of_queues_that_do_not_exist_are_refused():
     said = refused(FlowOperator("a", fetch_seconds=1.0), FlowOperator("b", {"a": RANDOM}, emit_seconds=1.0))
     assert said[0].startswith("a.fetch_seconds: a source has no queue to fetch from")
     assert said[1].startswith("b.emit_seconds: has no consumers")

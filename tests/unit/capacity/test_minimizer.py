@@ -32,7 +32,7 @@ def configurations(flow, tasks, batches):
 @pytest.mark.parametrize(("batching", "batches"), [(True, (1, LARGE)), (False, (1,))])
 @settings(max_examples=60, deadline=None)
 @given(flow=flows(largest=4, bandwidths=(None, 500.0, 2000.0)))
-def test_no_configuration_has_fewer_tasks(batching, batches, flow):
+def test_no_configuration_without_a_bottleneck_has_fewer_tasks(batching, batches, flow):
     rates = dict.fromkeys(flow.sources, RATE)
     found = minimize(flow, rates, batching=batching)
     total = sum(sizing.tasks for sizing in found.values())
@@ -44,7 +44,7 @@ def test_no_configuration_has_fewer_tasks(batching, batches, flow):
 
 @settings(max_examples=60, deadline=None)
 @given(flow=flows(largest=4, connections=(HASH, BROADCAST), bandwidths=(None, 2000.0)))
-def test_nor_with_broadcasts(flow):
+def test_no_configuration_with_broadcasts_and_without_a_bottleneck_has_fewer_tasks(flow):
     rates = dict.fromkeys(flow.sources, RATE)
     try:
         found = minimize(flow, rates)
@@ -76,11 +76,11 @@ def test_example_12_a_task_cannot_be_filled_by_processing_alone():
     assert minimize(flow, {"s": 10.0})["v"].tasks == 11
 
 
-def test_but_can_where_there_is_no_queue_to_wait_for():
+def test_a_task_without_queues_is_filled_by_processing_alone():
     assert minimize(chain(0.0, 1.0, 0.0), {"s": 10.0})["v"].tasks == 10
 
 
-def test_example_13_one_task_and_batches_that_fit():
+def test_example_13_one_task_is_enough_with_batches_that_fit():
     found = minimize(chain(), {"s": 1.0})
     assert (found["s"].batch, found["v"]) == (10, Sizing(1, 90))
     assert overloaded(chain(), found, {"s": 1.0}) == []
@@ -108,7 +108,7 @@ def test_a_consumer_raises_the_smallest_batches_of_its_producers_until_it_has_en
     assert found["c"].tasks == 1
 
 
-def test_nothing_arrives():
+def test_operators_without_arrivals_get_one_task():
     flow = Flow([limited("s", 1, selectivity=0), FlowOperator("v", {"s": RANDOM}, 1, 1, 1), limited("t", 1, ["v"])])
     assert minimize(flow, {"s": 5.0}) == {"s": Sizing(5), "v": Sizing(), "t": Sizing()}
     assert minimize(flow, {"s": 0.0}, batching=False) == dict.fromkeys("svt", Sizing())

@@ -23,7 +23,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize(("batches", "printed"), PRINTED.items(), ids=str)
-def test_effective_input_batches(batches, printed):
+def test_effective_input_batches_are_those_of_the_table(batches, printed):
     flow = Flow([limited("first", None), limited("second", None), limited("bolt", None, ["first", "second"])])
     configuration = sizes(flow, first=(1, batches[0]), second=(1, batches[1]))
     for share, expected in zip((10, 30, 50, 70, 90), printed, strict=True):

@@ -22,7 +22,7 @@ def test_with_batching_the_table_comes_out():
     assert not any(load.overloaded for load in loads(flow, sizes, RATE).values())
 
 
-def test_without_batching_it_comes_out_from_parse_on_and_the_spout_needs_2():
+def test_without_batching_the_table_comes_out_from_parse_on_and_the_spout_needs_2():
     sizes = minimize(linear_road(), RATE, batching=False)
     assert tasks(sizes) == [2, 7, 5, 1, 1, 1]
 

@@ -71,7 +71,7 @@ def test_an_operator_that_is_overloaded_itself_offers_what_it_can_do():
     assert (found["s1"], found["s2"]) == (pytest.approx(5), pytest.approx(45))
 
 
-def test_a_source_without_records():
+def test_a_source_without_records_leaves_its_share_to_the_other():
     flow = Flow([limited("s1", None), limited("s2", 10), limited("c", 5, ["s1", "s2"])])
     assert throughput(flow, sizes(flow), {"s1": 0.0, "s2": 8.0}) == pytest.approx({"s1": 0, "s2": 5, "c": 5})
 
@@ -137,7 +137,7 @@ def test_sources_share_as_in_bounded_queues(operators, rates):
     assert found == pytest.approx(seen, rel=0.05)
 
 
-def test_batches_and_tasks_as_in_bounded_queues():
+def test_throughput_with_batches_and_tasks_is_that_of_bounded_queues():
     flow = linear_road(None)
     configuration = sizes(flow, spout=(1, 4), parse=(2, 10), agg=(1, 1))
     seen = simulate(flow, configuration, {"spout": 500_000.0}, seconds=0.2)
@@ -150,7 +150,7 @@ def test_batches_and_tasks_as_in_bounded_queues():
 
 @settings(max_examples=25, deadline=None)
 @given(flows(sources=1, connections=(HASH, BROADCAST), bandwidths=(None,)))
-def test_one_source_as_in_bounded_queues(flow):
+def test_throughput_of_one_source_is_that_of_bounded_queues(flow):
     configuration = sizes(flow, o1=(2, 2))
     found = throughput(flow, configuration, {"o0": 7.0})["o0"]
     seen = simulate(flow, configuration, {"o0": 7.0}, seconds=1500 / found)["o0"]

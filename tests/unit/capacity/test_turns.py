@@ -41,7 +41,7 @@ def test_tasks_beyond_the_cores_carry_nothing():
     assert throughput(chain((10, 1)), sizes(flow, o0=(8, 1)), {"o0": 100.0})["o0"] == pytest.approx(80)
 
 
-def test_no_time_is_left():
+def test_nothing_gets_through_where_no_time_is_left():
     flow = chain((10, 1), (10, 1), turns=Turns(2, -0.1))
     assert throughput(flow, sizes(flow), {"o0": 1.0}) == {"o0": 0, "o1": 0}
 

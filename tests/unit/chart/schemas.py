@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lab.parts.go_programs import go_program
-from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .tools import CHART
 
@@ -69,7 +69,7 @@ def _write(folder: Path, group: str, kind: str, version: str, schema: dict[str, 
 
 def policy_schema() -> dict[str, Any]:
     """Return the schema of the value ``policy``, from the operator's own model of it."""
-    model = Policy.model_json_schema(by_alias=True)
+    model = TenancyPolicy.model_json_schema(by_alias=True)
     schema: dict[str, Any] = _plain(model["properties"]["policy"], model["$defs"])
     return schema
 

@@ -156,7 +156,7 @@ def body(reason):
     return {"metadata": {"generation": 2}, "status": {"observedGeneration": 2, "conditions": [ready]}}
 
 
-def test_in_every_state_it_is_what_phase_and_conditions_say(tmp_path):
+def test_health_is_what_phase_and_conditions_say_in_every_state(tmp_path):
     """Any two events in a query's life, the first before or after its driver is ready."""
     bodies = [each for ready in (False, True) for events in product(EVENTS, repeat=2) for each in walk(ready, *events)]
     for each, (health, message) in zip(bodies, healths(tmp_path, *bodies), strict=True):

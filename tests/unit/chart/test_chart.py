@@ -7,20 +7,18 @@ import shutil
 import tomllib
 
 import pytest
-import typer.main
 import yaml
 
 from millrace_api.validation.loading import read_query
-from millrace_operator.commands import operator, queries, uninstall
 from millrace_operator.leadership.shard import Shard
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 from unit.resources.cases import SMALLEST, objects_of
 
+from .parsed_options import parsed
 from .schemas import policy_schema
 from .tools import CHART, ROOT, VALUES, documents, find, rendered, tool
 
-COMMANDS = {"operator": operator.operator, "status": queries.status, "check-uninstall": uninstall.check_uninstall}
 RULES = yaml.safe_load((CHART / "files/operator-rules.yaml").read_text())["rules"]
 
 
@@ -33,15 +31,6 @@ def operators_options(text):
 def deployment(text):
     """The operator's only Deployment, or that of its first shard."""
     return next(each for each in documents(text) if each["kind"] == "Deployment")
-
-
-def parsed(command):
-    """A command line of Millrace, as its parser reads it."""
-    program, name, *arguments = command
-    assert program == "millrace"
-    app = typer.Typer()
-    app.command()(COMMANDS[name])
-    return typer.main.get_command(app).make_context(name, list(arguments)).params
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -70,7 +59,7 @@ def test_the_operator_reads_the_policy_that_it_mounts(tmp_path):
     path = tmp_path / options["policy"].name
     path.write_text(files[path.name], encoding="utf-8")
     values = yaml.safe_load(VALUES["everything"].read_text(encoding="utf-8"))
-    assert Policy.load(path) == Policy.model_validate({"policy": values["policy"]}, by_name=False)
+    assert TenancyPolicy.load(path) == TenancyPolicy.model_validate({"policy": values["policy"]}, by_name=False)
 
 
 def test_the_schema_of_a_policy_is_that_of_the_operator():
@@ -162,7 +151,7 @@ def test_the_query_of_the_notes_is_one_that_the_operator_deploys(tmp_path):
     shutil.copy(chart / "templates/NOTES.txt", chart / "NOTES.txt")
     (notes,) = [each["text"] for each in documents(rendered(chart=chart)) if "text" in each]
     claim, query = yaml.safe_load_all(notes.split("<<'EOF'\n")[1].split("\nEOF")[0])
-    assert read_query(query).spec.checkpoint.claim == claim["metadata"]["name"]
+    assert read_query(query).spec.checkpoint.claim_name == claim["metadata"]["name"]
     assert problems(read_query(query)) == []
 
 

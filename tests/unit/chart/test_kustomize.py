@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from .test_chart import parsed
+from .parsed_options import parsed
 from .tools import CHART, ROOT, documents, find, rendered, tool
 
 BASE = ROOT / "charts/kustomize"
@@ -26,7 +26,7 @@ def test_the_base_is_the_chart():
     assert (BASE / "operator.yaml").read_text(encoding="utf-8") == rendered("default", *chart)
 
 
-def test_it_has_the_crd_and_its_namespace_and_nothing_of_helm():
+def test_the_base_has_the_crd_and_its_namespace_and_nothing_of_helm():
     text = built(BASE)
     kinds = [each["kind"] for each in documents(text)]
     assert {"CustomResourceDefinition", "Namespace", "Deployment"} <= set(kinds)

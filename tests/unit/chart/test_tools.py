@@ -41,7 +41,7 @@ def _kubeconform(schemas, text):
     return tool("kubeconform", *options, stdin=text)
 
 
-def test_its_own_tests_pass():
+def test_the_tests_of_the_chart_pass():
     done = tool("helm-unittest", "--strict", CHART)
     assert done.returncode == 0, done.stdout + done.stderr
 

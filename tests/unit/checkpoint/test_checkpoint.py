@@ -81,7 +81,7 @@ HOLDER = (
 )
 
 
-def test_a_run_in_another_process_keeps_it(open_checkpoint, tmp_path):
+def test_a_run_in_another_process_keeps_the_checkpoint(open_checkpoint, tmp_path):
     open_checkpoint(a_query()).close()
     command = [sys.executable, "-c", HOLDER, str(tmp_path / "checkpoint" / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -92,14 +92,14 @@ def test_a_run_in_another_process_keeps_it(open_checkpoint, tmp_path):
     open_checkpoint(a_query())
 
 
-def test_closed_it_can_be_opened_again(open_checkpoint, tmp_path):
+def test_a_closed_checkpoint_can_be_opened_again(open_checkpoint, tmp_path):
     checkpoint = open_checkpoint(a_query())
     checkpoint.close()
     with (tmp_path / "checkpoint" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_where_nothing_can_be_written_it_says_why(tmp_path):
+def test_a_place_that_cannot_be_written_is_an_error_with_the_reason(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(MillraceError, match="cannot be written: Not a directory") as raised:
         Checkpoint(tmp_path / "file" / "checkpoint").open(a_query())
@@ -218,7 +218,7 @@ def changed_in_every_way():
     query = a_query("metadata", "name", value="tips")
     document = query.to_document()
     document["spec"] |= {"emit": "OnWindowClose", "parallelism": {"max": 1}}
-    document["spec"]["sources"] = {"trips": OTHER | {"watermark": {"column": "at", "delay": "1 hour"}}}
+    document["spec"]["sources"] = {"trips": OTHER | {"watermark": {"column": "at", "delay": "1h"}}}
     document["spec"]["query"] = {"sql": "SELECT window(at, '1 hour').start AS s, max(fare) AS m FROM trips GROUP BY 1"}
     return type(query).model_validate(document)
 
@@ -267,7 +267,7 @@ def withdrawn(root):
     checkpoint.close()
 
 
-def test_withdrawn_it_leaves_nothing_behind_that_was_not_there_before(tmp_path):
+def test_a_withdrawn_checkpoint_leaves_nothing_behind(tmp_path):
     withdrawn(tmp_path / "new" / "checkpoint")
     assert files_in(tmp_path) == []
     (tmp_path / "volume" / "lost+found").mkdir(parents=True)

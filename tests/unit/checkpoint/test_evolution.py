@@ -1,6 +1,5 @@
 """Which changes of a query a checkpoint survives; every field of the API is decided about."""
 
-from copy import deepcopy
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -13,21 +12,14 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.evolution import change_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 
-SQL = (
-    "SELECT window.start AS since, city, count(*) AS trips, sum(fare) AS fare FROM trips "
-    "WHERE fare > 0 GROUP BY window(at, '10 minutes'), city HAVING count(*) > 1"
-)
-FILES = {
-    "files": {"path": "data/*.csv", "format": "csv"},
-    "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
-    "watermark": {"column": "at", "delay": "10 minutes"},
-}
+from .changed_queries import FILES, SQL, a_query, changed
+
 KAFKA = {
     "kafka": {"bootstrapServers": "a:9092", "topic": "trips"},
     "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
-    "watermark": {"column": "at", "delay": "10 minutes"},
+    "watermark": {"column": "at", "delay": "10m"},
 }
-BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "latest"}}
+BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "Latest"}}
 STATIC = {
     "files": {"path": "fares.csv", "format": "csv"},
     "schema": "city STRING, fare DOUBLE",
@@ -41,43 +33,14 @@ PYTHON = {
     "python": {
         "aggregator": "trips:Fares",
         "groupBy": ["city"],
-        "window": {"column": "at", "size": "10 minutes"},
+        "window": {"column": "at", "size": "10m"},
         "options": {"column": "fare"},
     }
 }
 
 
-def a_query(source=FILES, query=None, **spec):
-    return StreamQuery.model_validate(
-        {
-            "apiVersion": "millrace.io/v1alpha1",
-            "kind": "StreamQuery",
-            "metadata": {"name": "fares"},
-            "spec": {
-                "sources": {"trips": source},
-                "query": query or {"sql": SQL},
-                "sink": {"files": {"path": "out"}},
-            }
-            | spec,
-        }
-    )
-
-
 def with_sql(sql, **more):
     return a_query(query={"sql": sql}, **more)
-
-
-def changed(source, *path, value):
-    """A source with one thing changed; None takes it away."""
-    source = deepcopy(source)
-    inner = source
-    for key in path[:-1]:
-        inner = inner.setdefault(key, {})
-    if value is None:
-        inner.pop(path[-1])
-    else:
-        inner[path[-1]] = value
-    return source
 
 
 def fields_of(model, path=""):
@@ -141,7 +104,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
     [
         (FILES, ("files", "maxFilesPerBatch"), 100),
         (FILES, ("corruptRecords",), {"policy": "Drop"}),
-        (FILES, ("watermark", "delay"), "1 hour"),
+        (FILES, ("watermark", "delay"), "1h"),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"),
         (FILES, ("schema",), "AT timestamp, city string, fare double"),
         (FILES, ("schema",), "fare DOUBLE, at TIMESTAMP"),
@@ -151,7 +114,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
         (KAFKA, ("kafka", "maxRecordsPerBatch"), 10),
     ],
 )
-def test_what_of_a_source_may_change(log, source, path, value):
+def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path, value):
     assert check_changes(a_query(source), a_query(changed(source, *path, value=value)), log) == ()
 
 
@@ -166,14 +129,14 @@ def test_what_of_a_source_may_change(log, source, path, value):
         (FILES, ("watermark", "column"), "later", "watermark.column", CheckpointChange.STATE),
         (FILES, ("watermark",), None, "watermark.column", CheckpointChange.STATE),
         (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", CheckpointChange.RECORDS),
-        (KAFKA, ("kafka", "startingOffsets"), "latest", "kafka.startingOffsets", CheckpointChange.START),
-        (KAFKA, ("kafka", "endingOffsets"), "latest", "kafka.endingOffsets", CheckpointChange.START),
+        (KAFKA, ("kafka", "startingOffsets"), "Latest", "kafka.startingOffsets", CheckpointChange.START),
+        (KAFKA, ("kafka", "endingOffsets"), "Latest", "kafka.endingOffsets", CheckpointChange.START),
         (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", CheckpointChange.START),
         (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", CheckpointChange.START),
         (KAFKA, ("format",), "csv", "format", CheckpointChange.RECORDS),
     ],
 )
-def test_what_of_a_source_has_to_stay(log, source, path, value, field, change):
+def test_fields_of_a_source_that_decide_its_records_have_to_stay(log, source, path, value, field, change):
     with pytest.raises(MillraceError) as raised:
         check_changes(a_query(source), a_query(changed(source, *path, value=value)), log)
     (problem,) = raised.value.problems
@@ -208,13 +171,13 @@ def test_a_static_table_may_change(log, path, value):
         (("table",), None, CheckpointChange.STATE),
     ],
 )
-def test_what_of_a_static_table_has_to_stay(log, path, value, change):
+def test_the_schema_and_keys_of_a_static_table_have_to_stay(log, path, value, change):
     with pytest.raises(MillraceError, match=change.value):
         check_changes(with_fares(STATIC), with_fares(changed(STATIC, *path, value=value)), log)
 
 
 def test_on_a_claim_another_name_starts_over(log):
-    held = {"claim": "checkpoints"}
+    held = {"claimName": "checkpoints"}
     with pytest.raises(MillraceError) as raised:
         check_changes(
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log
@@ -320,7 +283,7 @@ def test_of_sql_whose_state_is_not_known_only_the_formatting_may_change(log):
     [
         (("aggregator",), "trips:Tips"),
         (("groupBy",), ["city", "fare"]),
-        (("window", "size"), "1 hour"),
+        (("window", "size"), "1h"),
         (("options",), {"column": "tip"}),
     ],
 )

@@ -6,7 +6,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.changes import CheckpointChange
 from millrace_jobs.checkpoint.evolution import check_changes
 
-from .test_evolution import a_query, changed
+from .changed_queries import a_query, changed
 
 FINAL = {"emit": "OnWindowClose", "sink": {"table": {"bootstrapServers": "kafka:9092", "topic": "final"}}}
 QUERY = a_query(additionalOutputs={"final": FINAL})

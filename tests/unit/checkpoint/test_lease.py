@@ -63,7 +63,7 @@ def other_process(tmp_path):
         process.kill()
 
 
-def test_it_says_who_holds_it_and_is_gone_when_released(tmp_path, take):
+def test_a_lease_says_who_holds_it_and_is_gone_when_released(tmp_path, take):
     lease = take()
     said = stored(tmp_path)
     assert (said["host"], said["pid"], said["seconds"]) == (socket.gethostname(), os.getpid(), 30.0)
@@ -93,7 +93,7 @@ def test_another_process_of_the_same_number_is_not_the_holder(tmp_path, take):
     take()
 
 
-def test_another_machine_keeps_it_until_it_has_run_out(tmp_path, take):
+def test_another_machine_keeps_a_lease_until_its_time_has_passed(tmp_path, take):
     held = held_by(tmp_path, elsewhere())
     with pytest.raises(MillraceError, match=rf"checkpoint {tmp_path}: process 7 on far-away; .* runs out at 20"):
         take()
@@ -104,7 +104,7 @@ def test_another_machine_keeps_it_until_it_has_run_out(tmp_path, take):
 
 
 @pytest.mark.parametrize("ahead", [-3600, 3600])
-def test_one_whose_clock_is_wrong_is_watched(tmp_path, take, monkeypatch, ahead):
+def test_a_holder_whose_clock_is_wrong_is_watched(tmp_path, take, monkeypatch, ahead):
     held = held_by(tmp_path, elsewhere(renewed=time.time() + ahead, seconds=0.2))
     monkeypatch.setattr(time, "sleep", lambda _: held_by(tmp_path, replace(held, renewed=held.renewed + 0.1)))
     with pytest.raises(MillraceError, match="process 7 on far-away"):
@@ -125,14 +125,14 @@ def test_a_driver_that_was_replaced_is_told_by_whom_and_leaves_the_lease_alone(t
     assert stored(tmp_path) == asdict(other)
 
 
-def test_it_is_noticed_between_batches_too(tmp_path, take):
+def test_a_lost_lease_is_noticed_between_batches_too(tmp_path, take):
     lease = take(seconds=0.2)
     while lease.lost is None:  # a renewal that was under way may have overwritten the other's
         held_by(tmp_path, elsewhere())
         time.sleep(0.05)
 
 
-def test_it_is_renewed(tmp_path, take):
+def test_a_lease_is_renewed_while_it_is_held(tmp_path, take):
     lease = take(seconds=2.0)
     first = stored(tmp_path)["renewed"]
     while stored(tmp_path)["renewed"] == first:

@@ -64,7 +64,7 @@ def test_the_readers_of_a_source_that_is_read_twice_have_an_offset_each(open_che
     ]
 
 
-def test_an_offset_without_a_plan_has_none(open_checkpoint):
+def test_an_offset_without_a_plan_leaves_no_plan_to_finish(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     Log(checkpoint).begin(0, {"source": "trips", "position": {}})
     assert checkpoint.unfinished_pin() is None
@@ -121,7 +121,7 @@ def test_a_damaged_commit_is_named_before_anything_runs(open_checkpoint, text):
 
 
 @pytest.mark.parametrize("gone", [["offsets/2", "offsets/1"], ["commits/1"], ["offsets/2", "offsets/1", "offsets/0"]])
-def test_logs_that_do_not_belong_together(open_checkpoint, gone):
+def test_logs_that_do_not_belong_together_are_refused(open_checkpoint, gone):
     spark = three_batches(open_checkpoint)
     for name in gone:
         (spark / name).unlink()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import inspect
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 import millrace_jobs.cli
-from millrace_jobs.cli import main
 from millrace_support.query_targets import is_file
-from spark.cli import Result
 from unit.api.documents import ON_CLUSTER
 
 COMMANDS = [
@@ -32,21 +29,6 @@ COMMANDS = [
 SECRET = "a-token-nobody-may-see"
 
 
-@pytest.fixture
-def millrace(tmp_path, monkeypatch, capfd):
-    """Runs a command in this process, in a folder of its own, where KUBECONFIG names no file that is there."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", "kubeconfig")
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["millrace", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Result(end.value.code, *capfd.readouterr())
-
-    return run
-
-
 def kubeconfig(server: str, **changes: object) -> None:
     document = {
         "apiVersion": "v1",
@@ -60,12 +42,12 @@ def kubeconfig(server: str, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_without_a_kubeconfig(millrace, command):
+def test_a_missing_kubeconfig_is_one_sentence(millrace, command):
     millrace(*command).assert_failed("there is no kubeconfig kubeconfig", "--kubeconfig FILE, or set KUBECONFIG")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_server_that_is_away(millrace, command):
+def test_a_server_that_is_away_is_one_sentence(millrace, command):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         server = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -103,7 +85,7 @@ def test_bad_options_of_the_operator_are_named(millrace):
     ).assert_failed("--prometheus-user: a user name and a password file belong together")
 
 
-def test_an_unknown_context(millrace):
+def test_an_unknown_context_is_refused_with_the_nearest_name(millrace):
     kubeconfig("http://127.0.0.1:1")
     millrace("status", "--context", "lap").assert_failed('has no context "lap"', 'did you mean "lab"?')
 
@@ -127,12 +109,12 @@ def test_a_broken_kubeconfig_is_named_and_not_quoted(millrace, changes):
     assert SECRET not in result.err
 
 
-def test_a_context_of_a_kubeconfig_without_contexts(millrace):
+def test_a_context_of_a_kubeconfig_without_contexts_is_refused(millrace):
     kubeconfig("http://127.0.0.1:1", contexts=[])
     millrace("status", "--context", "lab").assert_failed('has no context "lab"; add it with kubectl config set-context')
 
 
-def test_no_current_context(millrace):
+def test_a_kubeconfig_without_a_current_context_is_refused(millrace):
     kubeconfig("http://127.0.0.1:1", **{"current-context": ""})
     millrace("status").assert_failed("has no current context", "write --context lab")
 

@@ -53,7 +53,7 @@ def place(cluster):
 
 
 @pytest.mark.usefixtures("account")
-def test_in_a_pod_it_is_that_of_its_service_account():
+def test_in_a_pod_the_cluster_is_that_of_its_service_account():
     assert place(connect(None, None, None)) == ("https://10.96.0.1:443", "in-cluster", "streams")
     assert connect(None, None, "cabs").namespace == "cabs"
 

@@ -54,7 +54,7 @@ def test_a_driver_is_replaced_if_it_runs_another_spec():
     assert replaced(bad, healthy.model_copy(update={"restart_nonce": 1}), **rolled_back)
 
 
-def test_what_is_printed():
+def test_a_diff_is_printed_with_its_changes_and_notes():
     changes = (
         FieldChange("spec.batchInterval", "2s", "5s", Effect.REPLACED, "replaces the driver"),
         FieldChange("spec.executors.max", 8, 12, Effect.IN_PLACE, "in place: a bound of the next plan"),

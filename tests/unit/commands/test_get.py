@@ -7,8 +7,6 @@ from millrace_operator.commands import pod_lookups
 from millrace_operator.commands.query_view import QueryView
 from millrace_support.lookups import Lookup
 
-from .test_cluster_commands import millrace  # noqa: F401
-
 
 @pytest.mark.parametrize(
     ("sink", "said"),
@@ -25,7 +23,7 @@ from .test_cluster_commands import millrace  # noqa: F401
         ),
     ],
 )
-def test_a_query_whose_rows_cannot_be_looked_up(monkeypatch, sink, said):
+def test_a_query_whose_rows_cannot_be_looked_up_is_refused(monkeypatch, sink, said):
     body = {"metadata": {"name": "trips", "namespace": "a", "uid": "1"}, "spec": {"sink": sink}}
     monkeypatch.setattr(pod_lookups.UserQueries, "get", lambda *_: QueryView(body))
     with pytest.raises(MillraceError) as refused:
@@ -42,5 +40,5 @@ def test_a_query_whose_rows_cannot_be_looked_up(monkeypatch, sink, said):
         (("trips", "--prefix"), "--prefix takes one KEY, not 0"),
     ],
 )
-def test_options_that_do_not_apply(millrace, arguments, said):  # noqa: F811
+def test_options_that_do_not_apply_are_refused(millrace, arguments, said):
     millrace("get", *arguments).assert_failed(said)

@@ -10,7 +10,7 @@ import pytest
 
 from builders import PIN, a_batch
 from millrace_jobs.cli import main
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.commands.recording import Recording, read_recording
 from millrace_operator.scaling.batch_time.calibration import Calibration
@@ -61,7 +61,7 @@ def test_a_recording_is_the_same_after_it_was_written_and_read(tmp_path):
     assert read.learned.model().costs == pytest.approx(written.learned.model().costs)
 
 
-def test_a_prediction_under_the_present_and_under_another_shape(model):
+def test_a_prediction_comes_true_under_a_shape_that_never_ran(model):
     """The job whose costs are known takes what is predicted for a shape that it never ran under."""
     present = document(model("predict", "q.json", "--format", "json"))
     facts = present["query"]
@@ -77,7 +77,7 @@ def test_a_prediction_under_the_present_and_under_another_shape(model):
     assert found["utilization"] == pytest.approx(seconds / INTERVAL, rel=0.15)
 
 
-def test_bottlenecks_and_what_would_help(model):
+def test_a_bottleneck_is_reported_with_what_would_help(model):
     assert "no operator is overloaded" in model("bottleneck", "q.json", "--rate", "1000").out
     found = document(model("bottleneck", "q.json", "--rate", "400000", "--format", "json"))
     assert found["bottlenecks"]
@@ -88,7 +88,7 @@ def test_bottlenecks_and_what_would_help(model):
     assert "no operator is overloaded" in model("bottleneck", "q.json", "--rate", "400000", *shape).out
 
 
-def test_tables(model):
+def test_predictions_are_printed_as_tables(model):
     result = model("predict", "q.json", "--rate", "60000")
     assert result.status == 0
     assert result.out.startswith("trips: 2/4/2 (executors/parallelism/replicas), a batch every 10 s\nW is predicted")
@@ -101,7 +101,7 @@ def test_tables(model):
     assert "source: 0 of 60,000 records/s get through" in short
 
 
-def test_what_cannot_be(model):
+def test_options_that_cannot_be_used_are_refused(model):
     model("predict").assert_failed("a model is of one query", "write either RECORDING.json or --query NAME")
     model("predict", "q.json", "--query", "q").assert_failed("a model is of one query")
     model("predict", "flow.yaml").assert_failed("flow.yaml is no recording of a query", "write `millrace flow`")
@@ -114,12 +114,12 @@ def test_what_cannot_be(model):
 
 
 @pytest.mark.parametrize("text", ["{}", "no JSON", '{"query": 1}'])
-def test_a_file_that_is_no_recording(model, text):
+def test_a_file_that_is_no_recording_is_refused(model, text):
     Path("q.json").write_text(text, encoding="utf-8")
     model("predict", "q.json").assert_failed("q.json is not a recording", "millrace model record")
 
 
-def test_a_recording_of_too_few_or_other_observations(model):
+def test_a_recording_of_too_few_or_other_observations_is_refused(model):
     recording(shapes=()).write(Path("q.json"))
     model("predict", "q.json").assert_failed("too few observations of trips")
     of_another_version = json.loads(json.dumps(asdict(recording())))
@@ -161,7 +161,7 @@ def test_a_run_is_recorded_by_its_metrics(model):
     assert predicted["operators"][1]["input_record_bytes"] == 40
 
 
-def test_addresses_without_metrics_of_a_query(model):
+def test_addresses_without_metrics_of_a_query_are_refused(model):
     registry, health = JobMetrics("trips").registry, Health(allowed_silence=60)
     server = HttpServer(registry, health.liveness, health.readiness)
     server.start()

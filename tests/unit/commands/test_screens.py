@@ -26,7 +26,7 @@ def test_status_says_everything_on_one_screen():
     assert_golden("status-busy", drawn(status_screen.screen(view, NOW)))
 
 
-def test_status_of_a_query_that_nobody_has_looked_at():
+def test_status_shows_a_query_that_no_operator_has_seen():
     assert_golden("status-new", drawn(status_screen.screen(QueryView(query(generation=1)), NOW)))
 
 
@@ -141,7 +141,7 @@ def test_top_has_the_busiest_first():
         (4.56e6, "4.56M"),
     ],
 )
-def test_counts(number, text):
+def test_counts_are_shortened_by_their_size(number, text):
     assert count(number) == text
 
 
@@ -153,7 +153,7 @@ def test_a_count_is_never_long(number):
 @pytest.mark.parametrize(
     ("seconds", "text"), [(12, "12 s"), (-5, "0 s"), (300, "5 min"), (7200, "2 h"), (172800, "2 d")]
 )
-def test_ages(seconds, text):
+def test_ages_are_shown_in_their_largest_unit(seconds, text):
     assert age((NOW - timedelta(seconds=seconds)).isoformat(), NOW) == text
 
 

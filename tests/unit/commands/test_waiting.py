@@ -12,7 +12,7 @@ from .queries import BUSY, query
 APPLIED = BUSY | {"plan": BUSY["plan"] | {"appliedEpoch": 4}}
 
 
-def test_a_query_that_runs_on_its_plan():
+def test_a_query_that_runs_on_its_plan_is_running():
     assert is_running(QueryView(query(APPLIED)))
 
 
@@ -28,5 +28,5 @@ def test_a_query_that_runs_on_its_plan():
     ],
     ids=["unseen", "a plan before", "no plan applied", "no plan", "not running", "a spec before"],
 )
-def test_a_query_that_does_not_yet(status):
+def test_a_query_that_does_not_run_on_its_plan_yet_is_waited_for(status):
     assert not is_running(QueryView(query(status)))

@@ -6,10 +6,10 @@ from collections import defaultdict
 
 import numpy as np
 import pyarrow as pa
-from bench.batching.kinds import SharedBuffers, SingleBuffer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.batching.kinds import SharedBuffers, SingleBuffer
 from millrace_jobs.dedicated.batching.buffers import DistinctBuffers
 
 SCHEMA = pa.schema([("row", pa.int64()), ("text", pa.string())])

@@ -6,9 +6,10 @@ import socket
 import struct
 
 import pyarrow as pa
-from bench.batching.wire import Inbox, connected, listener, send
 from hypothesis import given
 from hypothesis import strategies as st
+
+from bench.batching.wire import Inbox, connected, listener, send
 
 
 @given(st.lists(st.binary(max_size=300), max_size=12), st.data())

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.simulated_replicas import INTERVAL, SimulatedReplica, SimulatedTopic, a_pin, replicas
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.simulated_replicas import INTERVAL, SimulatedReplica, SimulatedTopic, a_pin, replicas
 from millrace_jobs.dedicated.cooperation import cooperation_for
 from millrace_jobs.dedicated.cooperation.values import STALE, Values, key_of, replica_in
 from millrace_jobs.dedicated.cooperation.warm import Histories
@@ -75,7 +75,7 @@ def test_replicas_agree_where_keys_go(name):
 
 
 @pytest.mark.parametrize("name", AGREEING)
-def test_all_begin_an_interval_with_the_same_warm_keys(name):
+def test_all_replicas_begin_an_interval_with_the_same_warm_keys(name):
     _, members = replicas(a_pin(name, 3))
     intervals(members, zipf(9000, 300, 1.0), 3)
     warm = [member.partitioner.warm for member in members]
@@ -220,7 +220,7 @@ class TestProbing:
         assert members[0].partitioner.loads.tolist() == [0] * 5
 
 
-def test_keys_of_records():
+def test_a_record_is_of_the_replica_in_its_key():
     assert replica_in(key_of("state", 3), "state", 4) == 3
     wrong = ["state/4", "state/-1", "state/x", "state/", "state", "sync/3", "state/٣", "state/9999999999", "plan"]
     assert [replica_in(key, "state", 4) for key in wrong] == [None] * len(wrong)

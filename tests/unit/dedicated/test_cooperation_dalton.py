@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench.simulated_replicas import INTERVAL, SimulatedReplica, a_pin, replicas
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from bench.simulated_replicas import INTERVAL, SimulatedReplica, a_pin, replicas
 from millrace_jobs.dedicated.cooperation.dalton import LONGEST, PATIENCE, SHORTEST
 from millrace_jobs.kernels.mixing import seeded_hashes
 from placements import placement_cost
@@ -39,7 +39,7 @@ def policy_of(member):
     return hot.tolist(), member.partitioner.values(hot).tolist()
 
 
-def test_all_adopt_the_same_policies_and_the_lowest_replica_makes_them():
+def test_all_replicas_adopt_the_policies_that_the_lowest_one_makes():
     _, members = replicas(a_pin("dalton", 4))
     run(members, 5, 1000.0)
     rounds = {member.cooperation.round for member in members}
@@ -189,7 +189,7 @@ def test_repeated_records_change_nothing():
     assert members[0].cooperation.round > rounds[0]
 
 
-def test_of_two_answers_to_a_round_all_adopt_the_first():
+def test_all_replicas_adopt_the_first_of_two_answers_to_a_round():
     topic, members = replicas(a_pin("dalton", 2))
     now = run(members, 3, 1000.0)
     first = next(value for _, (key, value) in reversed(topic.records) if key == "policy")
@@ -199,7 +199,7 @@ def test_of_two_answers_to_a_round_all_adopt_the_first():
 
 
 @pytest.mark.parametrize("changes", [{"workers": 5}, {"workers": 13}, {"replicas": 2}, {"replicas": 4}, {"epoch": 9}])
-def test_another_n_or_m_goes_on(changes):
+def test_replicas_learn_on_under_another_n_or_m(changes):
     topic, members = replicas(a_pin("dalton", 3))
     now = run(members, 3, 1000.0)
     pin = replace(members[0].pin, **{"epoch": 2} | changes)

@@ -32,7 +32,7 @@ def test_a_clock_that_is_set_back_makes_no_long_interval(now: float, share: floa
     assert number * length - now <= 2 * length + 1e-6
 
 
-def test_an_interval_by_hand() -> None:
+def test_an_interval_ends_at_the_next_heartbeat() -> None:
     assert next_heartbeat(99.5, 0.05, 99, 1.0) == 100
     assert next_heartbeat(99.96, 0.05, 100, 1.0) == 101  # it was cut at 99.95, and written by 99.96
     assert next_heartbeat(99.96, 0.02, 100, 1.0) == 101

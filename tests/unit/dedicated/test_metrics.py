@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from millrace_jobs.dedicated.metrics import CONTRACT, IntervalReport, ReplicaMetrics
+from millrace_jobs.dedicated.replica_metrics import CONTRACT, IntervalReport, ReplicaMetrics
 
 
-def test_exports_exactly_the_contract():
+def test_a_replica_exports_exactly_the_contract():
     metrics = ReplicaMetrics("trips", 3, 2.0)
     report = IntervalReport(
         records=4, size=90, epoch=7, place_seconds=0.1, busy_seconds=0.2, margin=0.3, lag=5, pack_records=64

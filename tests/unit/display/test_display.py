@@ -70,11 +70,11 @@ def live(*reports):
         (Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), PlainDisplay),
     ],
 )
-def test_live_only_where_the_cursor_moves(console, kind):
+def test_the_display_is_live_only_where_the_cursor_moves(console, kind):
     assert type(display_for(console, "flights")) is kind
 
 
-def test_plain_run():
+def test_a_plain_run_is_printed_line_by_line():
     console, display = plain()
     display.started({"sources": "flights (replay)", "metrics": "http://127.0.0.1:9090/metrics"})
     display.batch(a_batch(batch=12, waiting=70, late=3, rejected=1))
@@ -94,7 +94,7 @@ def test_plain_run():
     ]
 
 
-def test_plain_results_and_a_run_without_a_batch():
+def test_plain_results_are_quoted_and_a_run_without_a_batch_has_no_utilization():
     console, display = plain()
     display.table("results of batch 3", ["since", "n", "n"], [("2013-01-01 12:00", None, 2), ('a "b"', "", "[red]:x:")])
     display.finished(replace(SUMMARY, outcome="failed", mean_utilization=None, p95_utilization=None))
@@ -117,7 +117,7 @@ def test_a_plain_line_is_never_broken_and_can_be_read_back(width, values):
     assert read == [[name, value] for name, value in zip(names, values, strict=True)]
 
 
-def test_live_frame():
+def test_a_live_frame_shows_the_last_batches():
     batches = [
         a_batch(batch=7, rows=123_456, waiting=2_500_000, late=3),
         a_native_batch(batch=8, seconds=1.7),
@@ -133,7 +133,7 @@ def test_live_frame():
     ]
 
 
-def test_live_frame_before_the_first_batch():
+def test_a_live_frame_waits_for_the_first_batch():
     assert frame(live()) == ["flights  0:01:12  watermark -", "waiting for the first batch"]
 
 
@@ -150,7 +150,7 @@ def test_utilization_has_a_color(seconds, code):
     assert f"\x1b[{code}m" in row
 
 
-def test_live_run():
+def test_a_live_run_leaves_messages_results_and_a_summary():
     console = terminal()
     display = LiveDisplay(console, "flights")
     display.started({"metrics": "http://127.0.0.1:9090/metrics"})

@@ -26,7 +26,7 @@ from millrace_support.terminal_texts import count_text
         (3e15, "3e+15"),
     ],
 )
-def test_count(number, text):
+def test_a_count_has_thousands_separators(number, text):
     assert count_text(number) == text
 
 
@@ -41,18 +41,18 @@ def test_a_count_is_short_and_near(number):
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0.0 s"), (59.94, "59.9 s"), (59.96, "0:01:00"), (72.4, "0:01:12"), (7384, "2:03:04")]
 )
-def test_duration(seconds, text):
+def test_a_duration_is_shown_by_its_size(seconds, text):
     assert duration_text(seconds) == text
 
 
-def test_moment():
+def test_a_moment_is_shown_in_utc():
     east = timezone(timedelta(hours=2))
     assert moment_text(datetime(2013, 1, 1, 12, 0, 0, 900, tzinfo=UTC)) == "2013-01-01 12:00:00Z"
     assert moment_text(datetime(2013, 1, 1, 1, tzinfo=east)) == "2012-12-31 23:00:00Z"
     assert moment_text(None) == "-"
 
 
-def test_plan():
+def test_a_plan_is_shown_by_algorithm_and_sizes():
     assert plan_text(PIN) == "pkg m=2 n=4"
     assert plan_text(None) == "-"
 
@@ -61,7 +61,7 @@ def test_plan():
     ("cell", "text"),
     [(None, "NULL"), (1.5, "1.5"), ("Zürich 1", "Zürich 1"), ("a\n\x1b[31m\x9b", r"a\n\x1b[31m\x9b"), ("", "")],
 )
-def test_value(cell, text):
+def test_a_value_of_a_row_is_shown_without_control_characters(cell, text):
     assert cell_text(cell) == text
 
 

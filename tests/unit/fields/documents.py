@@ -43,7 +43,7 @@ KAFKA = {
 }
 PACKAGES = {"routes.zip": zipped({"routes.py": "N = 1\n"}), "fares.zip": zipped({"fares.py": "N = 2\n"})}
 CODE, OTHER_CODE = (entry(f"file:{name}", content) for name, content in PACKAGES.items())
-ON_CLUSTER = query(KAFKA, checkpoint={"claim": "checkpoints"})
+ON_CLUSTER = query(KAFKA, checkpoint={"claimName": "checkpoints"})
 
 
 def to_text(document: dict[str, Any]) -> str:

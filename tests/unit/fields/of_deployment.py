@@ -29,14 +29,14 @@ from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.steering import Steering
-from millrace_operator.lifecycle.scaling_inputs import (
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import (
     bounds_of,
     settings_of,
     shape_of,
     state_partitions,
     weighs_placements,
 )
-from millrace_operator.lifecycle.scaling_status import MetricsReason, scaling_conditions
+from millrace_operator.lifecycle.autoscaling.scaling_status import MetricsReason, scaling_conditions
 from millrace_operator.resources.driver_config import grace, spark_defaults
 from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.pod_defaults import PodDefaults
@@ -88,13 +88,12 @@ def chosen(asked: StreamQuery) -> object:
         Aggregation("trips", "", (), None, (), (), ""),
     )
     with Job(asked) as job:
-        job._given = None
-        job._display = SimpleNamespace(message=lambda _: None)
+        setup = SimpleNamespace(given=None, display=SimpleNamespace(message=lambda _: None))
         opened = SimpleNamespace(
             checkpoint=SimpleNamespace(last_pin=lambda: None, state_partitions=4),
             spark=SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2)),
         )
-        plans = job._plans(opened, CompiledQuery(routed, None, True))
+        plans = job._plans(setup, opened, CompiledQuery(routed, None, True))
         current = plans.current()
     assert current is not None
     first = current.algorithm.value
@@ -264,7 +263,7 @@ def of_plan() -> Iterator[Probe]:
     yield from probes(base, bounds, "spec.parallelism", min=(1, 2), max=(16, 15))
     yield from probes(base, shape, "spec.parallelism", initial=(ABSENT, 3), min=(1, 9), max=(16, 4))
     yield from probes(base, partitions, "spec.parallelism", max=(16, 4))
-    yield from probes(larger, bounds, "spec.executors", min=(1, 2, 5), max=(8, 7), cores=(2, 3))
+    yield from probes(larger, bounds, "spec.executors", min=(1, 2, 5), max=(8, 7), cores=(2, 3, "500m"))
     yield from probes(base, shape, "spec.executors", initial=(1, 2))
     yield from probes(base, made("PodDisruptionBudget"), "spec.executors", initial=(2, 3))
 
@@ -272,14 +271,15 @@ def of_plan() -> Iterator[Probe]:
 def of_pods() -> Iterator[Probe]:
     """Yield the probes of what the pods are."""
     base, templates = ON_CLUSTER, (ABSENT, TEMPLATE, FORBIDDEN)
-    yield from probes(base, driver, "spec.driver", cores=(1, 2), podTemplate=templates)
+    yield from probes(base, driver, "spec.driver", cores=(1, 2, "500m"), podTemplate=templates)
     yield from probes(base, driver_memory, "spec.driver", memory=("1g", "3g"))
     yield from probes(base, spark_file("spark.driver.memory"), "spec.driver", memory=("1g", "3g"))
     yield from probes(base, executors, "spec.executors", podTemplate=templates)
     sizes = {"cores": (1, 2), "memory": ("1g", "3g")}
     yield from probes(base, replicas_of_partitioner, "spec.partitioner.pod", **sizes, podTemplate=templates)
-    for name in ("spark.executor.cores", "spark.kubernetes.executor.request.cores"):
-        yield from probes(base, spark_file(name), "spec.executors", cores=(2, 3))
+    yield from probes(base, spark_file("spark.executor.cores"), "spec.executors", cores=(2, 3, "500m"))
+    requests = spark_file("spark.kubernetes.executor.request.cores")
+    yield from probes(base, requests, "spec.executors", cores=(2, 3, "500m"))
     yield from probes(base, spark_file("spark.executor.memory"), "spec.executors", memory=("1g", "3g"))
     images = (ABSENT, "example.org/mine")
     yield from probes(base, made("StatefulSet"), "spec", image=images)
@@ -287,8 +287,8 @@ def of_pods() -> Iterator[Probe]:
     for kind in ("StatefulSet", "RoleBinding"):
         yield from probes(base, made(kind), "spec", serviceAccountName=(ABSENT, "mine"))
     for see in (driver, executors):
-        yield from probes(base, see, "spec", checkpoint=(ABSENT, {"claim": "checkpoints"}))
-        yield from probes(base, see, "spec", checkpoint__claim=("checkpoints", "others"))
+        yield from probes(base, see, "spec", checkpoint=(ABSENT, {"claimName": "checkpoints"}))
+        yield from probes(base, see, "spec", checkpoint__claimName=("checkpoints", "others"))
     local = query(KAFKA)
     uris = ("file:///one", "file:///two", "s3a://bucket/one")
     yield Probe("spec.checkpoint.uri", written(local, "spec.checkpoint", {"uri": uris[0]}), uris, root)

@@ -262,16 +262,16 @@ MINUTE = ("1970-01-01T00:00:20Z", "1970-01-01T00:00:50Z")
 
 def of_kafka() -> Iterator[Probe]:
     """Yield the probes of Kafka sources."""
-    base = query(KAFKA, checkpoint={"claim": "checkpoints"}, **COUNT)
+    base = query(KAFKA, checkpoint={"claimName": "checkpoints"}, **COUNT)
     yield from connection_probes(PLACE, base, lambda asked: source(asked).connection)
     yield from probes(
         base,
         offsets,
         PLACE,
         topic=("trips", "fares"),
-        startingOffsets=("earliest", "latest"),
+        startingOffsets=("Earliest", "Latest"),
         startingTimestamp=(ABSENT, *MINUTE),
-        endingOffsets=(ABSENT, "latest"),
+        endingOffsets=(ABSENT, "Latest"),
         endingTimestamp=(ABSENT, *MINUTE),
         maxRecordsPerBatch=(ABSENT, 30, 60),
         maxBytesPerBatch=(ABSENT, "1k", "5k"),

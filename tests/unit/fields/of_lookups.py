@@ -10,7 +10,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.lookups.service import TokenFile
 from millrace_jobs.run.lookups import service_settings
 from millrace_jobs.secrets import Secret
-from millrace_operator.resources.network import job_policy
+from millrace_operator.resources.network import job_network_policy
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.pods import driver_pod
 
@@ -35,7 +35,7 @@ def served(asked: StreamQuery) -> object:
 def opened(asked: StreamQuery) -> object:
     """Return who reaches which port, and the ports of the driver."""
     pod = driver_pod(asked, OWNER, PodDefaults("image"), {})
-    policy = job_policy(OWNER, (), asked.spec.lookups)
+    policy = job_network_policy(OWNER, (), asked.spec.lookups)
     return policy["spec"]["ingress"], pod["spec"]["containers"][0]["ports"]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.aggregates.python_reducing import input_column
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
@@ -86,7 +87,7 @@ def translated(asked: StreamQuery) -> object:
     """Return the aggregation that the SQL stands for."""
     schemas = {name: schema_of(source) for name, source in asked.spec.sources.items()}
     assert asked.spec.query.sql is not None
-    return aggregation_of(asked.spec.query.sql, schemas, lambda _: "string")
+    return aggregation_of(parsed_query(asked.spec.query.sql), schemas, lambda _: "string")
 
 
 TWO = {"trips": FILES, "others": FILES | {"files": {"path": "others.csv", "format": "csv"}}}
@@ -95,7 +96,7 @@ PYTHON = {
     "aggregator": f"{HERE}:Largest",
     "source": "trips",
     "groupBy": ["city"],
-    "window": {"column": "at", "size": "2 minutes"},
+    "window": {"column": "at", "size": "2m"},
 }
 
 
@@ -115,7 +116,7 @@ def of_query() -> Iterator[Probe]:
         groupBy=(["city"], ["city", "n"], ABSENT),
         window=(ABSENT, PYTHON["window"]),
         window__column=("at", "seen"),
-        window__size=("2 minutes", "4 minutes"),
-        window__slide=(ABSENT, "1 minute"),
+        window__size=("2m", "4m"),
+        window__slide=(ABSENT, "1m"),
         options=(ABSENT, {"factor": 2}, {"factors": 2}),
     )

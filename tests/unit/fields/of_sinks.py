@@ -11,6 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from millrace_api.model.iceberg import IcebergCatalogSpec
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.databases.connection import DatabaseConnection
 from millrace_jobs.databases.postgres import PostgresConnection
 from millrace_jobs.kafka.connection import Connection
@@ -56,7 +57,7 @@ def compiled(asked: StreamQuery) -> CompiledQuery:
     """Return the query as Spark would type its results; held back by our own operators if it asks for that."""
     result = StructType().add("since", TimestampType()).add("city", StringType()).add("k", LongType())
     if not holds_back(asked.spec):
-        return CompiledQuery(Native(SQL, "the probe wants it"), result, True)
+        return CompiledQuery(Native(parsed_query(SQL), "the probe wants it"), result, True)
     work = Aggregation("trips", "", (), None, (), (), "")
     routed = Routed("trips", None, None, None, work, times_ahead(asked.spec, 0))
     return CompiledQuery(routed, result, True)
@@ -329,7 +330,7 @@ def outputs(asked: StreamQuery) -> object:
 
 def of_sinks() -> Iterator[Probe]:
     """Yield the probes of the sinks and of when results are emitted."""
-    alone = query(FILES, query={"sql": SQL}, checkpoint={"claim": "checkpoints"})
+    alone = query(FILES, query={"sql": SQL}, checkpoint={"claimName": "checkpoints"})
     strategies = ("OnUpdate", "OnWindowEnd", "OnWindowClose")
     main = written(alone, "spec.sink", {"files": {"path": "main"}})
     yield from of_sink("spec.sink", alone, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
 from millrace_api.validation.loading import load_plan, read_query
 from millrace_jobs.plan.plan_source import pin_of
@@ -18,8 +19,7 @@ from .of_kafka import OWNER
 from .probe import ABSENT, Document, Probe
 
 PLAN = {"plan": {"epoch": 3, "algorithm": "prompt", "replicas": 2, "parallelism": 4}}
-ALGORITHMS = ("auto", "native", "shuffle", "hash", "pkg", "cm", "am", "cam", "lm", "dchoices", "wchoices", "dalton", "prompt",
-              "dagreedy")  # fmt: skip
+ALGORITHMS = tuple(map(str, Algorithm))
 VALUES = {
     "epoch": (3, 4),
     "algorithm": ALGORITHMS,

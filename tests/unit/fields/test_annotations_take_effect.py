@@ -8,9 +8,9 @@ import pytest
 
 from millrace_api.model.streamquery import Annotation
 from millrace_api.validation.loading import read_query
-from millrace_operator.lifecycle.scaling_inputs import bounds_of, situation_of
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import bounds_of, situation_of
 from millrace_operator.scaling.decision.changes import ChangeMemory
-from millrace_operator.scaling.decision.guards import limits
+from millrace_operator.scaling.decision.limits import limits
 from millrace_operator.scaling.decision.settings import Settings
 from unit.lifecycle.cluster import KEY
 

@@ -31,7 +31,7 @@ OWN = {"topic": "trips", "partition": 0, "startingOffset": 20, "endingOffset": 6
 CHOSEN = query(KAFKA | {"kafka": BROKERS | {"partitions": [OWN]}}, **COUNT)
 PYTHON = query(FILES, query={"python": {"aggregator": f"{HERE}:Largest", "window": {"column": "seen", "size": "1h"}}})
 PLACEMENT = "spec.partitioner.placement"
-ADVISED = query(KAFKA, checkpoint={"claim": "checkpoints"}, scaling={"mode": "Advise"})
+ADVISED = query(KAFKA, checkpoint={"claimName": "checkpoints"}, scaling={"mode": "Advise"})
 DROP = {"policy": "Drop"}
 PLACE = "spec.sources.*"
 
@@ -50,9 +50,9 @@ UNUSED = [
     Probe(f"{PLACE}.timestampFormat", RAW, ("iso", "seconds"), messages),
     Probe(f"{PLACE}.files.header", JSON, (ABSENT, False), records),
     Probe(f"{PLACE}.files.delimiter", JSON, (ABSENT, ";"), records),
-    Probe(f"{PLACE}.kafka.startingOffsets", CHOSEN, (ABSENT, "latest"), offsets),
+    Probe(f"{PLACE}.kafka.startingOffsets", CHOSEN, (ABSENT, "Latest"), offsets),
     Probe(f"{PLACE}.kafka.startingTimestamp", CHOSEN, (ABSENT, "1970-01-01T00:00:50Z"), offsets),
-    Probe(f"{PLACE}.kafka.endingOffsets", CHOSEN, (ABSENT, "latest"), offsets),
+    Probe(f"{PLACE}.kafka.endingOffsets", CHOSEN, (ABSENT, "Latest"), offsets),
     Probe(f"{PLACE}.watermark", PYTHON, (ABSENT, FILES["watermark"]), closing),
     Probe(PLACEMENT, query(FILES), ("Inline", "Auto"), placements),
     Probe(PLACEMENT, ADVISED, ("Inline", "Auto"), placements),
@@ -78,7 +78,7 @@ def test_a_setting_that_is_noted_makes_no_difference(probe):
 
 USED = [
     Probe(f"{PLACE}.kafka.startingOffsets", written(CHOSEN, f"{PLACE}.kafka.partitions[].startingOffset", ABSENT),
-          ("earliest", "latest"), offsets),
+          ("Earliest", "Latest"), offsets),
     Probe(f"{PLACE}.watermark", written(PYTHON, "spec.query.python.window.column", "at"),
           (ABSENT, FILES["watermark"]), closing),
     Probe(PLACEMENT, ON_CLUSTER, ("Inline", "Auto"), placements),

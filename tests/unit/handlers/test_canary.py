@@ -15,7 +15,7 @@ from millrace_operator.handlers.operator import canary_of
 from millrace_operator.leadership.leader import NotLeadingError
 from millrace_operator.leadership.shard import Shard
 from millrace_operator.lifecycle.canary import TOUCHED, answered_touch, canary_status, is_canary
-from millrace_operator.lifecycle.observe import ObservedQuery
+from millrace_operator.lifecycle.observed_query import ObservedQuery
 
 
 def touch(staleness, stamp):

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 from millrace_operator.handlers.owned_objects import DEBOUNCE_SECONDS, OwnedObjects
 from millrace_operator.kube.client import Client
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.observe import QueryKey
+from millrace_operator.lifecycle.observation_cache import ObservationCache
+from millrace_operator.lifecycle.observed_query import QueryKey
 from millrace_operator.lifecycle.workqueue import WorkQueue
 from millrace_operator.telemetry.watches import Watches
 
@@ -25,7 +25,7 @@ def config_map(version: int) -> dict[str, Any]:
 
 
 def test_only_news_wakes_a_query() -> None:
-    observations, time = Observations(), Time()
+    observations, time = ObservationCache(), Time()
     queue: WorkQueue[QueryKey] = WorkQueue(time)
     objects = OwnedObjects(
         cast(Client, None), [], observations, queue, lambda namespace, name: True, Watches(), lambda: None

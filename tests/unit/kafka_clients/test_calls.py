@@ -54,7 +54,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
     assert not gc.isenabled()
 
 
-def test_it_is_called_as_the_consumers_own() -> None:
+def test_consume_is_called_as_the_consumers_own() -> None:
     consumer = Consumer(NO_BROKER)
     try:
         assert consume(consumer, 5, 0.0) == []

@@ -27,14 +27,14 @@ def counted(stream):
 
 
 @given(keys, st.integers(1, 3))
-def test_holds_what_a_dict_holds(stream, words):
+def test_a_table_holds_what_a_dict_holds(stream, words):
     rows = rows_of(count(empty_table(0, words), np.array(stream, np.uint64)))
     assert dict(zip(rows[:, 0].tolist(), rows[:, -1].tolist(), strict=True)) == counted(stream)
     assert rows[:, 0].tolist() == sorted(set(stream))
     assert not rows[:, 1:-1].any()
 
 
-def test_grows_to_at_most_three_quarters():
+def test_a_table_is_filled_to_at_most_three_quarters():
     stream = np.random.default_rng(0).integers(0, 2**64 - 1, 10_000, np.uint64)
     table = count(empty_table(0, 1), np.concatenate([stream, stream]))
     assert len(table) == 16_384

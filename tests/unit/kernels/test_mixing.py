@@ -6,7 +6,7 @@ from unit.partitioners import oracles
 from unit.partitioners.streams import keys, seeds
 
 
-def test_known_answers_of_splitmix64():
+def test_salts_are_the_known_answers_of_splitmix64():
     # The first outputs for the seed 1234567 of Vigna's splitmix64.c.
     assert salts(1234567, 5).tolist() == [
         6457827717110365317,

@@ -38,7 +38,7 @@ def test_without_a_service_tests_are_skipped_for_it(run):
     result.stdout.fnmatch_lines(["SKIPPED [[]2[]] *: the service: run `make lab` first", "*: the tool: not installed"])
 
 
-def test_where_ci_is_set_they_fail(run):
+def test_tests_without_their_service_fail_where_ci_is_set(run):
     result = run(NEEDS_A_SERVICE, ci=True)
     result.assert_outcomes(passed=1, failed=1, errors=2)
     result.stdout.fnmatch_lines(["*missing, and CI is set: the service: run `make lab` first"])
@@ -72,14 +72,14 @@ def test_a_shared_fixture_that_failed_is_set_up_again(run):
     run(FAILS.format(failures=1, starts=2)).assert_outcomes(passed=6, errors=1)
 
 
-def test_one_that_fails_three_times_is_given_up(run):
+def test_a_shared_fixture_that_fails_three_times_is_given_up(run):
     result = run(FAILS.format(failures=9, starts=3))
     result.assert_outcomes(passed=1, errors=6)
     assert "start 3 fails" in result.stdout.str()
     assert "start 4 fails" not in result.stdout.str()
 
 
-def test_one_that_is_missing_is_asked_for_once(run):
+def test_a_missing_shared_fixture_is_asked_for_once(run):
     source = FAILS.format(failures=9, starts=1).replace("OSError", "MissingError")
     run("    from lab.cache import MissingError" + source).assert_outcomes(passed=1, skipped=6)
 

@@ -37,7 +37,7 @@ def test_the_order_of_tests_does_not_matter(minutes, slot, chance):
 
 
 @given(MINUTES, SLOT)
-def test_turns_are_few(minutes, slot):
+def test_turns_are_few_by_their_minutes(minutes, slot):
     fitting = sum(each for each in minutes.values() if each <= slot)
     assert len(dealt(minutes, slot)) <= 2 * fitting / slot + 1
 
@@ -82,18 +82,18 @@ def passed(result):
     return set(re.findall(r"::(\S+) PASSED", result.stdout.str()))
 
 
-def test_they_run_where_they_are_asked_for(run):
+def test_slow_tests_run_where_they_are_asked_for(run):
     run("-m", "slow").assert_outcomes(passed=5, deselected=1)
     run("-m", "slow", CI="true", MILLRACE_TURN="0").assert_outcomes(passed=5, deselected=1)
 
 
-def test_without_ci_they_are_skipped(run):
+def test_slow_tests_are_skipped_without_ci(run):
     result = run()
     result.assert_outcomes(passed=1, skipped=5)
     result.stdout.fnmatch_lines(["*takes many minutes: make test-faults runs it"])
 
 
-def test_in_ci_as_many_runs_as_there_are_turns_reach_all(run):
+def test_in_ci_as_many_runs_as_there_are_turns_reach_all_slow_tests(run):
     runs = [passed(run(CI="true", MILLRACE_TURN=str(turn))) for turn in range(4, 7)]
     assert set.union(*runs) == {"test_short", "test_one", *(f"test_two[{number}]" for number in range(3))}
     assert sum(len(each - {"test_short"}) for each in runs) == 4
@@ -139,8 +139,8 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
         "cluster/test_image.py::test_every_example_that_a_pod_runs_comes_to_what_it_should",
         "cluster/test_skew.py::test_a_key_that_becomes_hot_needs_another_partitioner_and_no_more_executors",
         "kafka/test_backlog.py::test_a_backlog_is_drained_in_batches_of_the_interval",
-        "kafka/test_faults.py::test_faults",
-        "kafka/test_five_million.py::test_five_million_results_in_one_batch",
-        "lakehouse/test_small_files.py::test_delta",
-        "lakehouse/test_small_files.py::test_iceberg",
+        "kafka/test_faults.py::test_every_fault_loses_and_doubles_no_record",
+        "kafka/test_five_million.py::test_five_million_results_fit_into_one_batch",
+        "lakehouse/test_small_files.py::test_many_commits_to_a_delta_table_leave_few_files",
+        "lakehouse/test_small_files.py::test_many_commits_to_an_iceberg_table_leave_few_files",
     }

@@ -39,7 +39,7 @@ def passed(pytester, monkeypatch):
     return run
 
 
-def test_without_ci_all_run(passed):
+def test_all_tests_in_turn_run_without_ci(passed):
     assert passed() == EVERY
 
 

@@ -61,7 +61,7 @@ def test_without_the_lease_nothing_is_changed(server):
     assert server.asked == []
 
 
-def test_a_lease_that_ends_before_a_prepared_change_is_sent(server):
+def test_a_prepared_change_is_not_sent_after_the_lease_has_ended(server):
     answers = iter([60.0])
 
     def ending():

@@ -25,7 +25,7 @@ def test_shards_are_about_even():
     assert min(owned) > 900
 
 
-def test_names():
+def test_names_have_the_shard_where_there_are_several():
     assert Shard().name("millrace-operator") == "millrace-operator"
     assert Shard.parse("2/5").name("millrace-operator") == "millrace-operator-2-of-5"
 

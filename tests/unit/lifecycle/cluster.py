@@ -8,8 +8,8 @@ import yaml
 
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.status import Status
-from millrace_operator.lifecycle.object_sizes import NAMESPACE_BYTES
-from millrace_operator.lifecycle.observe import QueryKey
+from millrace_operator.lifecycle.objects.object_sizes import NAMESPACE_BYTES
+from millrace_operator.lifecycle.observed_query import QueryKey
 from millrace_operator.lifecycle.query_memory import ApplyBackoff, StatusPace
 from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, ChangeForbiddenError, GoneError, Reconciler
 from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
@@ -93,7 +93,7 @@ class Cluster:
     def put(self, text, annotations=None):
         """Apply a query as kubectl does."""
         document = yaml.safe_load(text)
-        document["spec"].setdefault("checkpoint", {"claim": "checkpoints"})
+        document["spec"].setdefault("checkpoint", {"claimName": "checkpoints"})
         before = self.query
         generation = 1
         if before is not None:

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import yaml
 
-from millrace_operator.lifecycle.connection_rollouts import ConnectionRollouts
-from millrace_operator.lifecycle.observe import QueryKey
+from millrace_operator.lifecycle.connections.connection_rollouts import ConnectionRollouts
+from millrace_operator.lifecycle.observed_query import QueryKey
 
 from .cluster import KEY, NOW, Cluster, copied
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millrace_operator.lifecycle.as_applied import is_as_applied, with_digest
-from millrace_operator.lifecycle.kept import Kept
+from millrace_operator.lifecycle.objects.as_applied import is_as_applied, with_digest
+from millrace_operator.lifecycle.objects.kept_object import KeptObject
 
 Document = dict[str, Any]
 
@@ -132,6 +132,12 @@ BY_OTHERS = {
         found["spec"]["template"]["spec"].update(containers=[{"name": "proxy"}]),
         owned(found)["f:template"]["f:spec"].pop("f:containers"),
     ),
+    "a container whose key is nested deeply": lambda found: (
+        driver(found).update(image="evil"),
+        owned(found)["f:template"]["f:spec"].update(
+            {"f:containers": {'k:{"name":' + "[" * 5000 + "]" * 5000 + "}": {"f:image": {}}}}
+        ),
+    ),
     "tolerations": lambda found: (
         pod(found).update(tolerations=[]),
         owned(found)["f:template"]["f:spec"].pop("f:tolerations"),
@@ -154,18 +160,18 @@ BY_OTHERS = {
 
 def is_kept_as_applied(found: Document, desired: Document = DESIRED) -> bool:
     """The answer by what the operator keeps of the object."""
-    return is_as_applied(Kept(found).body(), desired)
+    return is_as_applied(KeptObject(found).body(), desired)
 
 
 @pytest.mark.parametrize("change", BY_ADMISSION)
-def test_what_admission_makes_is_accepted(change: str) -> None:
+def test_changes_by_admission_are_kept_as_applied(change: str) -> None:
     found = stored()
     BY_ADMISSION[change](found)
     assert is_kept_as_applied(found)
 
 
 @pytest.mark.parametrize("change", BY_OTHERS)
-def test_what_others_make_is_not(change: str) -> None:
+def test_changes_by_others_are_not_kept_as_applied(change: str) -> None:
     found = stored()
     BY_OTHERS[change](found)
     assert not is_kept_as_applied(found)
@@ -198,6 +204,6 @@ def test_a_version_from_before_there_was_a_digest_is_not_applied_again_if_it_has
 
 def test_of_managed_fields_only_those_of_the_operators_apply_are_kept() -> None:
     found = stored()
-    kept = Kept(found).body()["metadata"]["managedFields"]
+    kept = KeptObject(found).body()["metadata"]["managedFields"]
     assert kept == found["metadata"]["managedFields"][:1]
-    assert "managedFields" not in json.dumps(Kept(found | {"kind": "Pod"}).body())
+    assert "managedFields" not in json.dumps(KeptObject(found | {"kind": "Pod"}).body())

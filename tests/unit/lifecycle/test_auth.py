@@ -30,7 +30,7 @@ def running(cluster):
     return cluster
 
 
-def test_there_is_one_before_anything_names_it(running):
+def test_the_secret_is_made_before_anything_names_it(running):
     assert running.secrets == {mounted(running.pod)}
     made = [action[0] for action in running.actions if action[0] in ("make", "apply")]
     assert made.index("make") == 0
@@ -39,7 +39,7 @@ def test_there_is_one_before_anything_names_it(running):
     assert f"secretName: {mounted(running.pod)}" in executor
 
 
-def test_a_restart_brings_another_and_ends_the_one_before(running):
+def test_a_restart_makes_another_secret_and_drops_the_one_before(running):
     before = mounted(running.pod)
     running.actions.clear()
     running.put(RESTARTED)
@@ -49,7 +49,7 @@ def test_a_restart_brings_another_and_ends_the_one_before(running):
     assert order == [("make", "Secret"), ("apply", *SET), ("drop", before)]
 
 
-def test_one_that_somebody_deletes_is_replaced_with_the_driver(running):
+def test_a_deleted_secret_is_replaced_with_the_driver(running):
     running.secrets.clear()
     running.put(SUSPENDED)
     running.settle()
@@ -58,7 +58,7 @@ def test_one_that_somebody_deletes_is_replaced_with_the_driver(running):
     assert running.secrets == {mounted(running.pod)}
 
 
-def test_another_operator_goes_on_with_the_one_that_the_driver_has(running):
+def test_another_operator_keeps_the_secret_that_the_driver_has(running):
     before, running.actions[:] = mounted(running.pod), []
     running.start_operator()
     running.put(changed(MINIMAL, 12, "  executors: {initial: 4}"))
@@ -95,7 +95,7 @@ def test_a_secret_of_another_name_is_never_deleted_whatever_the_stateful_set_say
     assert mounted(running.pod) != "kafka-login"
 
 
-def test_a_driver_is_not_drained_for_one_that_cannot_be_made(running):
+def test_a_driver_is_not_drained_for_a_secret_that_cannot_be_made(running):
     pod, running.policy = running.pod["metadata"]["uid"], "Secret"
     running.put(RESTARTED)
     assert running.settle().phase == "Running"

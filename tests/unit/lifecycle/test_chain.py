@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from millrace_api.model.files import FilesSourceSpec
 from millrace_api.model.status import Attempt, Phase
-from millrace_operator.lifecycle.chain import Upstream, UpstreamState
-from millrace_operator.lifecycle.chain_places import MOST_PATTERNS
-from millrace_operator.lifecycle.chain_status import MOST_NAMED, chain_status, upstream_condition
-from millrace_operator.lifecycle.chain_updates import ChainUpdates
-from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.chains.chain_places import MOST_PATTERNS
+from millrace_operator.lifecycle.chains.chain_status import MOST_NAMED, chain_status, upstream_condition
+from millrace_operator.lifecycle.chains.chain_updates import ChainUpdates
+from millrace_operator.lifecycle.chains.chains import Chains
+from millrace_operator.lifecycle.chains.upstream import Upstream, UpstreamState
 
 NOW, BEFORE = datetime(2026, 1, 31, 12, 0, tzinfo=UTC), datetime(2026, 1, 31, 10, 0, tzinfo=UTC)
 MISSING = Attempt(time="2026-01-31T11:00:00Z", reason="SourceMissing", message="no topic")
@@ -123,7 +123,7 @@ def reads_kafka(**source):
         (reads_kafka(topic="t"), {"sink": {"kafka": {}}}, None),
     ],
 )  # fmt: skip
-def test_what_a_source_reads_of_a_sink(reader, writer, place):
+def test_a_source_is_linked_to_the_sink_whose_results_it_reads(reader, writer, place):
     chains = chains_of(a_query("reader", **{"sink": {"console": {}}} | reader), a_query("writer", **writer))
     assert [link[2] for link in links(chains, "reader")] == ([] if place is None else [place])
 
@@ -275,7 +275,7 @@ def test_a_status_is_bounded():
     assert len(chain_status(found).upstream[0].reads) == 256
 
 
-def test_all_are_ready_since_the_last_one_is():
+def test_the_queries_before_are_ready_since_the_last_one_became_ready():
     found = Upstream(states={"a": UpstreamState(Phase.RUNNING, NOW), "b": UpstreamState(Phase.RUNNING, BEFORE)})
     assert found.ready_since == NOW
     assert Upstream(states={"a": UpstreamState(Phase.RUNNING, NOW), "b": UpstreamState()}).ready_since is None
@@ -300,7 +300,7 @@ def test_an_index_that_was_changed_is_one_that_was_just_made(before, after, remo
         ]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millrace_operator.lifecycle.chains.MOST_WRITERS", most)
+        patch.setattr("millrace_operator.lifecycle.chains.chains.MOST_WRITERS", most)
         changed = chains_of(*bodies(before, 1))
         for body in bodies(after, 2):
             changed.seen(body)

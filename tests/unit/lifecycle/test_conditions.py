@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millrace_api.model.status import ConditionType
 from millrace_operator.lifecycle.conditions import DegradedReason, parse_time
-from millrace_operator.lifecycle.executor_failures import TOLERATED, WINDOW
+from millrace_operator.lifecycle.pods.executor_failures import TOLERATED, WINDOW
 from millrace_operator.lifecycle.query_row import query_rows
 from millrace_operator.lifecycle.refusals import QuotaExceededError
 from millrace_operator.telemetry.contract import OF_QUERIES

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.lifecycle.connection_rollouts import ConnectionRollouts
+from millrace_operator.lifecycle.connections.connection_rollouts import ConnectionRollouts
 
 from .cluster import KEY, NOW, copied, stamp
+from .connected import LOGIN, connection, query, runs, shown
 from .fleet import Fleet
-from .test_connections import LOGIN, connection, query, runs, shown
 
 NAMES = ("a", "b", "c", "d")
 
@@ -346,7 +346,7 @@ def test_a_first_batch_is_no_trouble_however_long_it_takes():
     assert rollout_beside(first, now=NOW + timedelta(hours=5)) == (False, "")
 
 
-def test_those_wait_for_no_one_who_waits_because_of_another_connection():
+def test_a_query_does_not_wait_for_one_that_waits_because_of_another_connection():
     both, alone = reported("a", "Waiting", names="trips orders"), reported("c", "Waiting")
     held = reported("z", "RolledBack", names="orders")
     assert rollout_beside(both) == (False, "")
@@ -360,7 +360,7 @@ def test_those_wait_for_no_one_who_waits_because_of_another_connection():
     assert rollout_beside(both, own).held_by.startswith("query z was rolled back from it")
 
 
-def test_one_that_waits_for_one_connection_is_looked_at_again_although_one_before_it_waits_for_two():
+def test_a_query_that_waits_for_one_connection_is_looked_at_again_beside_one_that_waits_for_two():
     rollouts = ConnectionRollouts()
     for each in (reported("a", "Waiting", names="trips orders"), reported("m", "Waiting"), reported("n", "Waiting")):
         rollouts.note(each)
@@ -399,7 +399,7 @@ def test_no_query_waits_for_a_connection_that_its_status_does_not_show(cluster, 
     assert [each.name for each in status.connections if each.update] == ([name] if waits else [])
 
 
-def test_only_those_are_looked_at_again_whose_turn_may_have_come_or_whose_conditions_change():
+def test_only_queries_whose_turn_or_conditions_may_change_are_looked_at_again():
     rollouts, at = ConnectionRollouts(), lambda *names: {(KEY.namespace, name) for name in names}
     for name in "bcd":
         rollouts.note(reported(name, "Waiting"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import json
 import re
 from dataclasses import replace
@@ -15,66 +13,24 @@ from millrace_api import errors
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.loading import read_query
-from millrace_operator.lifecycle.chain_updates import ChainUpdates
-from millrace_operator.lifecycle.chains import Chains
+from millrace_operator.lifecycle.chains.chain_updates import ChainUpdates
+from millrace_operator.lifecycle.chains.chains import Chains
 from millrace_operator.lifecycle.checked_queries import CheckedQueries
-from millrace_operator.lifecycle.kept import Kept
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.referred_connections import MOST_BYTES_OF_CONNECTIONS
+from millrace_operator.lifecycle.connections.referred_connections import MOST_BYTES_OF_CONNECTIONS
+from millrace_operator.lifecycle.objects.kept_object import KeptObject
+from millrace_operator.lifecycle.observation_cache import ObservationCache
 from millrace_operator.lifecycle.refusals import LastRefusal, ObjectRefusedError
 from millrace_operator.resources.permissions import Permissions
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.spec_changes import REVISION, revision
-from unit.api.documents import MINIMAL
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .cluster import KEY, SET, copied
-
-LOGIN = {
-    "mechanism": "PLAIN",
-    "username": {"secretKeyRef": {"name": "kafka-login", "key": "user"}},
-    "password": {"secretKeyRef": {"name": "kafka-login", "key": "password"}},
-}
-VERSIONS = itertools.count(1)
-
-
-def query(name="trips", **spec):
-    document = yaml.safe_load(MINIMAL)
-    document["spec"] |= {
-        "sources": {"trips": {"kafka": {"connection": name, "topic": "trips"}, "schema": "cell STRING"}},
-        "query": {"sql": "SELECT cell, count(*) AS n FROM trips GROUP BY cell"},
-        "sink": {"kafka": {"connection": name, "topic": "by-cell"}},
-    }
-    return yaml.safe_dump(document | {"spec": document["spec"] | spec})
-
-
-def connection(brokers="kafka:9093", name="trips", generation=1, uid=None, namespace=KEY.namespace, **kafka):
-    return {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "Connection",
-        "metadata": {
-            "namespace": namespace,
-            "name": name,
-            "uid": uid or f"uid of {name}",
-            "generation": generation,
-            "resourceVersion": str(next(VERSIONS)),
-        },
-        "spec": {"kafka": {"bootstrapServers": brokers, **kafka}},
-    }
-
-
-def shown(cluster, body):
-    """Let the operator see a Connection; return the status of the query after that."""
-    cluster.reconciler.observations.connection_seen(copy.deepcopy(body))
-    return cluster.settle()
+from .connected import LOGIN, VERSIONS, connection, query, runs, shown
 
 
 def mounted(cluster):
     """The document that the driver reads."""
     return yaml.safe_load(cluster.configuration()["data"]["query.yaml"])
-
-
-def runs(cluster):
-    return cluster.pod["metadata"]["annotations"]["millrace.io/revision"]
 
 
 def ready(cluster):
@@ -204,7 +160,7 @@ def test_the_healthy_spec_is_as_earlier_operators_read_it_with_the_names_beside_
 def test_only_secrets_that_a_connection_has_are_exempt_from_a_policy_by_its_name(healthy):
     """The names in a ConfigMap that others may write were enough for any Secret."""
     rule = {"namespaces": ["default"], "connections": ["trips"], "secrets": ["own-*"]}
-    healthy.permissions = Permissions(Policy.model_validate({"policy": [rule]}, by_name=False))
+    healthy.permissions = Permissions(TenancyPolicy.model_validate({"policy": [rule]}, by_name=False))
     healthy.start_operator()
     observations = healthy.reconciler.observations
     observations.connection_seen(connection(sasl=LOGIN))
@@ -323,7 +279,7 @@ def test_an_operator_that_starts_again_does_nothing(healthy):
 
 
 def test_older_versions_and_deletions_of_earlier_objects_do_not_count():
-    observations = Observations()
+    observations = ObservationCache()
     old, new = connection("old:1"), connection("new:1")
     observations.connection_seen(new)
     observations.connection_seen(old)
@@ -336,7 +292,7 @@ def test_older_versions_and_deletions_of_earlier_objects_do_not_count():
 
 
 def test_what_is_kept_of_a_namespace_is_bounded():
-    observations = Observations()
+    observations = ObservationCache()
     size = MOST_BYTES_OF_CONNECTIONS // 4
     for number in range(5):
         observations.connection_seen(connection("a" * size, name=f"c{number}"))
@@ -371,7 +327,7 @@ def test_a_connection_that_had_no_room_is_read_again_once_there_is(cluster):
 
 
 def test_an_older_version_does_not_count_for_a_connection_without_room():
-    observations = Observations()
+    observations = ObservationCache()
     old = connection("older:9093")
     observations.connection_seen(connection("a" * MOST_BYTES_OF_CONNECTIONS))
     observations.connection_seen(old)
@@ -382,10 +338,10 @@ def test_an_older_version_does_not_count_for_a_connection_without_room():
 
 def test_many_connections_are_neither_summed_up_for_each_event_nor_all_compared_with_a_missing_name(monkeypatch):
     measured, compared = [], []
-    length, nearest = Kept.__len__, errors.nearest
-    monkeypatch.setattr(Kept, "__len__", lambda each: measured.append(1) or length(each))
+    length, nearest = KeptObject.__len__, errors.nearest
+    monkeypatch.setattr(KeptObject, "__len__", lambda each: measured.append(1) or length(each))
     monkeypatch.setattr(errors, "nearest", lambda name, known: compared.append(len(known)) or nearest(name, known))
-    observations = Observations()
+    observations = ObservationCache()
     for number in range(300):
         observations.connection_seen(connection(name=f"c{number}"))
     assert len(measured) < 5 * 300
@@ -401,7 +357,7 @@ def test_many_connections_are_neither_summed_up_for_each_event_nor_all_compared_
 
 
 def test_only_queries_that_refer_to_a_connection_are_queued():
-    observations = Observations()
+    observations = ObservationCache()
     for name, refers in (("one", "trips"), ("two", "orders")):
         body = yaml.safe_load(query(refers))
         body["metadata"] |= {"name": name, "namespace": "a", "uid": name, "resourceVersion": str(next(VERSIONS))}

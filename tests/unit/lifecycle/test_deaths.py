@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.lifecycle.as_applied import APPLIED
+from millrace_operator.lifecycle.objects.as_applied import APPLIED
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, SET, Cluster

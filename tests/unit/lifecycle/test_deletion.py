@@ -42,7 +42,7 @@ def test_a_driver_that_does_not_end_is_waited_for_as_long_as_its_pod_may_take_an
     assert cluster.query is None
 
 
-def test_whoever_is_in_a_hurry_skips_the_drain(cluster):
+def test_the_annotation_skip_drain_deletes_a_query_without_draining(cluster):
     running(cluster)
     cluster.control = lambda: None
     cluster.query["metadata"]["annotations"] = {"millrace.io/skip-drain": "true"}
@@ -58,7 +58,7 @@ def test_a_query_that_never_ran_goes_at_once(cluster):
     assert cluster.query is None
 
 
-def test_one_that_has_become_invalid_or_is_paused_goes_too(cluster):
+def test_a_query_that_is_invalid_and_paused_can_be_deleted(cluster):
     running(cluster)
     cluster.put(BROKEN, annotations={"millrace.io/paused": "true"})
     cluster.settle()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from millrace_operator.lifecycle.executor_failures import FailedExecutor
+from millrace_operator.lifecycle.pods.executor_failures import FailedExecutor
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, NOW, stamp
@@ -43,7 +43,7 @@ def ended(code, role="executor", *, deleted=False, **more):
         (pod(phase="Failed", reason="Evicted", message="disk"), "NodeLost", "Evicted: disk"),
     ],
 )
-def test_how_executors_fail(found, failure, message):
+def test_a_failed_executor_has_its_failure_and_advice(found, failure, message):
     failed = FailedExecutor.of(found)
     assert (failed.driver, failed.created, failed.attempt.reason) == ("d", NOW, failure)
     assert message in failed.attempt.message
@@ -60,9 +60,9 @@ def test_how_executors_fail(found, failure, message):
         pod(),
         {"kind": "ConfigMap", "metadata": {"labels": {"millrace.io/role": "executor"}}},
     ],
-    ids=str,
+    ids=["success", "deleted", "driver", "running", "succeeded", "new", "no pod"],
 )
-def test_what_is_no_failure_of_an_executor(found):
+def test_pods_that_are_no_failed_executors_do_not_count(found):
     assert FailedExecutor.of(found) is None
 
 
@@ -153,7 +153,7 @@ def test_executors_of_an_earlier_run_are_none_of_this_one(running):
     assert counted(running) == {}
 
 
-def test_it_is_reported_while_the_spec_is_invalid_and_when_it_is_over(running):
+def test_failing_executors_are_reported_while_the_spec_is_invalid(running):
     running.put(INVALID, {"millrace.io/paused": "true"})
     running.settle()
     fail(running, (1, 2, 3))
@@ -163,7 +163,7 @@ def test_it_is_reported_while_the_spec_is_invalid_and_when_it_is_over(running):
     assert degraded(running)[0] == "AsExpected"
 
 
-def test_it_is_reported_in_time_while_the_api_server_refuses_the_spec(running):
+def test_failing_executors_are_reported_in_time_while_the_api_server_refuses_the_spec(running):
     running.put(REFUSED)
     running.settle()
     running.pass_time(minutes=30)  # until it is tried again every ten minutes only
@@ -175,7 +175,7 @@ def test_it_is_reported_in_time_while_the_api_server_refuses_the_spec(running):
     assert degraded(running)[0] == "AsExpected"
 
 
-def test_only_the_last_hundred_are_kept_and_a_status_is_written_once(running):
+def test_only_the_last_hundred_failures_are_kept_and_the_status_is_written_once(running):
     fail(running, (1, 2, 3))
     running.pass_time(seconds=5)
     writes = running.writes

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from millrace_api.model.status import FailureClass
-from millrace_operator.lifecycle.driver_health import RESTART_POLICIES, RestartPolicy, blocked, failed_runs
+from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES, RestartPolicy, blocked, failed_runs
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import NOW, stamp
@@ -44,16 +44,18 @@ def ended(**parts):
         ),
     ],
 )
-def test_classes_of_runs_that_failed(found, failure, message):
+def test_a_failed_run_has_its_class_and_message(found, failure, message):
     (attempt,) = failed_runs(found)
     assert attempt.reason == failure
     assert attempt.message.startswith(message)
 
 
 @pytest.mark.parametrize(
-    "found", [pod(), ended(exitCode=0), container(state={"running": {}}), pod(phase="Succeeded")], ids=str
+    "found",
+    [pod(), ended(exitCode=0), container(state={"running": {}}), pod(phase="Succeeded")],
+    ids=["new", "restarted after success", "running", "succeeded"],
 )
-def test_what_is_no_failure(found):
+def test_a_driver_that_runs_or_ended_well_has_not_failed(found):
     assert failed_runs(found) == []
     assert blocked(found, NOW) is None
 
@@ -70,7 +72,7 @@ def test_what_is_no_failure(found):
         ),
     ],
 )
-def test_what_keeps_a_driver_from_running(found, failure):
+def test_a_driver_that_cannot_start_has_the_class_of_its_failure(found, failure):
     assert blocked(found, NOW)[0] == failure
 
 
@@ -130,7 +132,7 @@ def test_the_first_failure_is_left_to_kubernetes(deployed):
     assert (True, "SinkFailed") in deployed.events
 
 
-def test_later_ones_wait_longer_and_longer(deployed):
+def test_later_failures_wait_longer_and_longer(deployed):
     deployed.pod_fails(SAID.format("SourceFailed"))
     for failures, seconds in ((2, 15), (3, 30), (4, 60), (5, 120), (6, 240), (7, 300), (8, 300)):
         status = deployed.pod_fails(SAID.format("SourceFailed"))

@@ -6,8 +6,8 @@ from millrace_operator.lifecycle.refusals import PodRefusedError, QuotaExceededE
 from unit.resources.cases import SMALLEST
 
 from .cluster import stamp
-from .test_missing_pods import LIMIT
-from .test_partitioners import DEDICATED
+from .dedicated_queries import DEDICATED
+from .waiting_pods import LIMIT
 
 QUERY = SMALLEST + "  scaling: {mode: 'Off'}\n"
 SQL = QUERY.replace("count(*) AS n", "count(*) AS trips")
@@ -79,7 +79,7 @@ def test_a_driver_that_waits_for_executors_is_not_ready_and_names_them(started):
     assert started.status.phase == "Deploying"
 
 
-def test_it_is_over_when_they_run_and_the_first_batch_has_finished(started):
+def test_a_query_is_ready_when_its_executors_run_and_the_first_batch_has_finished(started):
     executor = pends(started, 0)
     started.pass_time(minutes=3)
     is_scheduled(started, executor)
@@ -223,7 +223,7 @@ def test_fewer_executors_than_the_plan_wants_are_enough_if_they_are_the_minimum(
     assert "1 of 3 executors run: exec-2" in healthy.condition("Ready").message
 
 
-def test_fewer_than_the_minimum_are_not_enough(healthy):
+def test_fewer_executors_than_the_minimum_are_not_enough(healthy):
     healthy.put(QUERY + TWO)
     healthy.settle()
     before, _ = change(healthy, LARGER.replace("999g", "999g, initial: 2, min: 2"))

@@ -6,22 +6,18 @@ from itertools import pairwise
 import pytest
 import yaml
 
-from millrace_operator.lifecycle.missing_pods import MISSING_AFTER, expected_executor
+from millrace_operator.lifecycle.pods.missing_pods import MISSING_AFTER, expected_executor
 from millrace_operator.lifecycle.refusals import FIRST_PAUSE, LONGEST_PAUSE, PodRefusedError, QuotaExceededError
 from millrace_operator.resources.pod_defaults import PodDefaults
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, REPLICAS, SET
-from .test_partitioners import DEDICATED
+from .dedicated_queries import DEDICATED
+from .waiting_pods import LIMIT
 
 QUOTA = QuotaExceededError('pods "x" is forbidden: exceeded quota: few')
 SECURITY = PodRefusedError('pods "x" is forbidden: violates PodSecurity "restricted:latest"')
 DRIVER_POD, EXECUTOR_POD = POD[1], "trips-by-cell-exec"
-LIMIT = {
-    "kind": "ResourceQuota",
-    "metadata": {"name": "few", "namespace": KEY.namespace, "uid": "few", "resourceVersion": "1"},
-    "spec": {"hard": {"pods": "1"}},
-}
 
 
 def asked(cluster, name):
@@ -79,7 +75,7 @@ def test_a_driver_refused_for_another_reason_has_a_reason_of_its_own(without_dri
     assert "violates PodSecurity" in without_driver.condition("Ready").message
 
 
-def test_it_is_asked_again_at_growing_pauses_and_nothing_else_happens(without_driver):
+def test_a_missing_pod_is_asked_about_at_growing_pauses(without_driver):
     without_driver.pass_time(seconds=5)
     writes = without_driver.writes
     without_driver.pass_time(minutes=9)
@@ -90,7 +86,7 @@ def test_it_is_asked_again_at_growing_pauses_and_nothing_else_happens(without_dr
     assert without_driver.writes == writes
 
 
-def test_it_is_over_when_the_pod_comes(without_driver):
+def test_a_missing_pod_is_no_longer_reported_when_it_comes(without_driver):
     without_driver.pass_time(seconds=5)
     without_driver.refused_pods.clear()
     without_driver.settle()
@@ -100,7 +96,7 @@ def test_it_is_over_when_the_pod_comes(without_driver):
     assert without_driver.condition("Ready").reason == "Running"
 
 
-def test_it_is_over_when_the_api_server_would_take_the_pod(cluster, monkeypatch):
+def test_a_missing_pod_is_no_longer_reported_when_the_api_server_would_take_it(cluster, monkeypatch):
     """The controller may wait for minutes before it tries again."""
     cluster.refused_pods["driver"] = QUOTA
     cluster.put(MINIMAL)

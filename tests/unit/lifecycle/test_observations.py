@@ -12,18 +12,12 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_operator.kube.bounded_json import decode_bounded
 from millrace_operator.lifecycle.checked_queries import CheckedQueries
-from millrace_operator.lifecycle.object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.observe import ObservedQuery, QueryKey
+from millrace_operator.lifecycle.objects.object_sizes import LARGEST_OBJECT, LARGEST_QUERY, TOO_LARGE
+from millrace_operator.lifecycle.observation_cache import ObservationCache
+from millrace_operator.lifecycle.observed_query import ObservedQuery, QueryKey
 
 Document = dict[str, Any]
 KEY = QueryKey("shop", "totals")
-
-
-@pytest.fixture(autouse=True)
-def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("json._default_decoder", vars(json)["_default_decoder"])
-    decode_bounded()
 
 
 def an_object(kind: str, name: str, **parts: Any) -> Document:
@@ -44,7 +38,7 @@ def a_query(**parts: Any) -> Document:
 
 def read(document: Document) -> Document:
     """Return a document as it comes from the API server."""
-    found: Document = json.loads(json.dumps(document))
+    found: Document = decode_bounded(json.dumps(document).encode())
     return found
 
 
@@ -101,7 +95,7 @@ def test_labels_that_are_too_large_do_not_hide_whose_an_object_is() -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(st.characters(codec="utf-8")), lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), each, max_size=3)))  # fmt: skip
 def test_what_is_large_but_no_object_of_kubernetes_is_read_as_it_is(value: Any) -> None:
     for document in ({"status": "success", "data": [value, "x" * 70_000]}, [value, "x" * 70_000], "x" * 70_000):
-        assert json.loads(json.dumps(document)) == document
+        assert decode_bounded(json.dumps(document).encode()) == document
     small = a_query(spec={"value": value, "text": "x" * 70_000})
     assert read(small) == small
 
@@ -113,7 +107,7 @@ def the_reason(observed: ObservedQuery | None) -> str:
 
 
 def test_a_query_that_is_not_kept_is_not_acted_upon_and_says_why() -> None:
-    observations = Observations()
+    observations = ObservationCache()
     observations.query_seen(read(a_query(spec=LARGE)))
     assert "the query takes 128 KiB, of 128 KiB that one may take" in the_reason(observations.of(KEY))
     observations.query_seen(a_query())
@@ -126,7 +120,7 @@ def test_a_query_that_is_not_kept_is_not_acted_upon_and_says_why() -> None:
 
 
 def test_the_version_that_is_stored_is_known_and_no_other_one() -> None:
-    observations = Observations()
+    observations = ObservationCache()
     for make, seen in ((a_query, observations.query_seen), (plan_of_query, observations.object_seen)):
         body = make(metadata={"resourceVersion": "7"})
         assert not observations.is_stored(body)
@@ -139,7 +133,7 @@ def test_the_version_that_is_stored_is_known_and_no_other_one() -> None:
 
 
 def test_an_object_of_which_only_the_name_is_kept_is_not_known() -> None:
-    observations = Observations(namespace_bytes=1_000)
+    observations = ObservationCache(namespace_bytes=1_000)
     observations.query_seen(a_query())
     body = plan_of_query(data={"text": "x" * 2_000})
     observations.object_seen(body)
@@ -152,7 +146,7 @@ def plan_of_query(**parts: Any) -> Document:
 
 
 def test_a_namespace_that_is_full_keeps_the_names_and_takes_a_query_up_again_when_there_is_room() -> None:
-    observations = Observations(namespace_bytes=100_000)
+    observations = ObservationCache(namespace_bytes=100_000)
     text = "x" * 40_000
     parts = [an_object("ConfigMap", f"totals-{name}", data={"text": text}) for name in ("plan", "query", "healthy")]
     observations.query_seen(a_query())
@@ -184,7 +178,7 @@ def test_a_namespace_that_is_full_keeps_the_names_and_takes_a_query_up_again_whe
 
 @given(st.lists(st.tuples(st.sampled_from(["seen", "gone"]), st.integers(0, 3), st.integers(0, 30_000), st.integers(1, 5)), max_size=40))  # fmt: skip
 def test_the_bytes_of_a_namespace_are_those_of_what_is_kept(steps: list[tuple[str, int, int, int]]) -> None:
-    observations = Observations(namespace_bytes=50_000)
+    observations = ObservationCache(namespace_bytes=50_000)
     for what, number, size, version in steps:
         label = {"labels": {"millrace.io/query": f"q{number % 2}"}, "resourceVersion": str(version)}
         body = an_object("ConfigMap", f"c{number}", metadata=label, data={"text": "x" * size})

@@ -5,50 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.scaling_inputs import bounds_of
-from millrace_operator.lifecycle.scaling_status import ScalingResult
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import bounds_of
+from millrace_operator.lifecycle.autoscaling.scaling_status import ScalingResult
 from millrace_operator.lifecycle.target import spec_to_run
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.scaling.shape import Shape
-from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, REPLICAS, SET, stamp
+from .dedicated_queries import DEDICATED, INLINE, NAME, OTHER_SQL, follows, pods, ready, running, wanted
 
-KAFKA = changed(MINIMAL, 7, '      kafka: {bootstrapServers: "kafka:9092", topic: trips}')
-INLINE = KAFKA + "  partitioner: {algorithm: prompt}\n"
-DEDICATED = KAFKA + "  partitioner: {algorithm: prompt, placement: Dedicated}\n"
-OTHER_SQL = changed(DEDICATED, 10, "    sql: SELECT cell, count(*) AS trips FROM trips GROUP BY cell")
 MADE = ("ServiceAccount", "Service", "NetworkPolicy", "PodDisruptionBudget", "StatefulSet")
-NAME = REPLICAS[1]
-
-
-def wanted(cluster):
-    return cluster.objects[REPLICAS]["spec"]["replicas"]
-
-
-def pods(cluster):
-    return [name for kind, name in cluster.objects if kind == "Pod" and name.startswith(NAME)]
-
-
-def ready(cluster, *numbers):
-    for number in numbers:
-        cluster.pod_is_ready(("Pod", f"{NAME}-{number}"))
-
-
-def follows(cluster):
-    cluster.driver_follows(executors=1, partitions=8)
-    return cluster.settle()
-
-
-def running(cluster, text):
-    """A query whose driver has been healthy for a while, under its first plan."""
-    cluster.put(text)
-    cluster.settle()
-    cluster.pod_is_ready()
-    ready(cluster, *range(len(pods(cluster))))
-    follows(cluster)
-    cluster.pass_time(seconds=61)
-    return cluster
 
 
 @pytest.fixture
@@ -271,7 +237,7 @@ def test_a_replica_that_fails_again_and_again_is_a_fault_with_its_own_error(dedi
         ({"message": "last lines of the log"}, "ReplicaFailed", "last with: last lines of the log"),
     ],
 )
-def test_classes_of_failures_of_replicas(dedicated, ended, reason, said):
+def test_a_failing_replica_has_its_class_and_message(dedicated, ended, reason, said):
     dedicated.pod_fails(**ended, restarts=5, key=("Pod", f"{NAME}-0"))
     assert dedicated.condition("Degraded").reason == reason
     assert dedicated.condition("Degraded").message.endswith(said)

@@ -4,8 +4,8 @@ import pytest
 
 from millrace_api.model.streamquery import Spec
 from millrace_operator.resources.permissions import Permissions
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.spec_changes import REVISION, revision
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, SET
@@ -31,7 +31,7 @@ def policy(cluster, *images):
     """Restart the operator with another policy."""
     rule = {"namespaces": ["default"], "images": images}
     document = {"policy": [rule] if images else []}
-    cluster.permissions = Permissions(Policy.model_validate(document, by_name=False))
+    cluster.permissions = Permissions(TenancyPolicy.model_validate(document, by_name=False))
     cluster.start_operator()
     if cluster.query is not None:
         cluster.settle()

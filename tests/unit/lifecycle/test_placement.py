@@ -7,19 +7,19 @@ import pytest
 
 from millrace_api.model.deployment import Placement
 from millrace_api.model.status import LastScaling
-from millrace_operator.lifecycle.scaling_inputs import new_scaler, weighs_placements
-from millrace_operator.lifecycle.scaling_status import ScalingResult
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import new_scaler, weighs_placements
+from millrace_operator.lifecycle.autoscaling.scaling_status import ScalingResult
 from millrace_operator.lifecycle.target import spec_to_run
 from millrace_operator.scaling.decision.placement import PlacedScaler
 from millrace_operator.scaling.shape import Shape
 from millrace_research.arena.simulation.run import PlacedShape, simulate
 from millrace_research.arena.simulation.traces import constant
 from unit.scaling.deciding import BOUNDS, scenario
-from unit.scaling.test_placement import DEDICATED, FIRST, HEAVY, RATE
+from unit.scaling.placed import DEDICATED, FIRST, HEAVY, RATE
 
 from .cluster import KEY, NOW, POD, REPLICAS, stamp
-from .test_autoscaler import Operated
-from .test_partitioners import INLINE, KAFKA, OTHER_SQL, pods, running, wanted
+from .dedicated_queries import INLINE, KAFKA, OTHER_SQL, pods, running, wanted
+from .operated import Operated
 
 AUTO = KAFKA + "  partitioner: {algorithm: prompt, placement: Auto}\n"
 BEFORE, AFTER = Shape(1, 8, 2), Shape(1, 8, 3)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from millrace_operator.lifecycle.observations import Observations
-from millrace_operator.lifecycle.scaling_status import ScalingResult
+from millrace_operator.lifecycle.autoscaling.scaling_status import ScalingResult
+from millrace_operator.lifecycle.observation_cache import ObservationCache
 from millrace_operator.scaling.shape import Shape
 from unit.api.documents import MINIMAL, changed
 
@@ -64,7 +64,7 @@ def test_a_wish_of_the_user_comes_before_a_decision_and_leaves_the_rest_of_the_p
     assert (plan(deployed).shape, plan(deployed).epoch) == ("3/12/2", 3)
 
 
-def test_other_wishes_of_the_spec(deployed):
+def test_another_algorithm_in_the_spec_is_a_new_plan(deployed):
     deployed.put(changed(MINIMAL, 12, "  partitioner: {algorithm: pkg, parameters: {choices: 3}}"))
     deployed.settle()
     assert (plan(deployed).algorithm, plan(deployed).epoch) == ("pkg", 2)
@@ -137,7 +137,7 @@ def test_a_plan_goes_on_above_those_that_a_restored_backup_lacks(deployed):
 
 def _observations(cluster):
     """As they are now, whatever is seen later."""
-    held = Observations()
+    held = ObservationCache()
     held.query_seen(copy.deepcopy(cluster.query))
     for each in cluster.objects.values():
         held.object_seen(copy.deepcopy(each))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_operator.lifecycle.quota_room import quantity, room_for
-from millrace_operator.lifecycle.quota_usage import quota_usage
+from millrace_operator.lifecycle.autoscaling.quota_room import quantity, room_for
+from millrace_operator.lifecycle.autoscaling.quota_usage import quota_usage
 
 EXECUTOR = {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
 MEBI = 1 << 20
@@ -51,7 +51,7 @@ def limit_range(*items, name="sizes"):
         ({"pods": "2"}, {"pods": "5"}, 0),
     ],
 )
-def test_what_is_left_of_a_quota(hard, used, pods):
+def test_as_many_pods_fit_as_a_quota_leaves(hard, used, pods):
     assert room_for(pod(EXECUTOR), [quota(hard, used)]).pods == pods
 
 

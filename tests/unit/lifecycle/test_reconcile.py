@@ -70,7 +70,7 @@ def test_nothing_of_an_invalid_query_is_deployed(cluster):
     assert cluster.events == [(True, "InvalidQuery")]
 
 
-def test_it_is_running_when_its_driver_is_ready_and_says_what_it_waits_for_before(cluster):
+def test_a_query_is_running_when_its_driver_is_ready_and_says_what_it_waits_for_before(cluster):
     see(cluster, MINIMAL)
     waiting = {"name": "driver", "restartCount": 2, "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
     unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}

@@ -288,7 +288,7 @@ def rejected(healthy):
     return healthy
 
 
-def test_it_is_not_run_again_by_an_operator_that_does_not_know_a_condition(rejected):
+def test_a_rejected_spec_is_not_run_again_by_an_operator_that_does_not_know_a_condition(rejected):
     of_another_version = rejected.query["status"]["conditions"][0] | {"type": "AtSea"}
     rejected.query["status"]["conditions"].append(of_another_version)
     rejected.start_operator()
@@ -297,7 +297,7 @@ def test_it_is_not_run_again_by_an_operator_that_does_not_know_a_condition(rejec
     assert runs(rejected) == rejected.before
 
 
-def test_it_is_said_when_it_is_tried_again(rejected):
+def test_a_rejected_spec_says_when_it_is_tried_again(rejected):
     at = stamp(rejected.time + timedelta(hours=1))
     assert rejected.status.rejected.retry_time == at
     assert rejected.condition("Degraded").message == (
@@ -306,7 +306,7 @@ def test_it_is_said_when_it_is_tried_again(rejected):
     )
 
 
-def test_it_is_tried_again_after_an_hour_and_becomes_healthy(rejected):
+def test_a_rejected_spec_is_tried_again_after_an_hour_and_becomes_healthy(rejected):
     rejected.pass_time(minutes=59)
     assert runs(rejected) == rejected.before
     rejected.actions.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace_operator.lifecycle.object_sizes import TOO_LARGE
+from millrace_operator.lifecycle.objects.object_sizes import TOO_LARGE
 from unit.api.documents import MINIMAL
 
 from .cluster import KEY, Cluster, copied

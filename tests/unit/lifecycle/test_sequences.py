@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.as_applied import has_all_of
+from millrace_operator.lifecycle.objects.as_applied import has_all_of
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import KEY, POD, stamp
@@ -233,7 +233,7 @@ def test_what_the_api_server_writes_in_another_way_is_the_same(found, wanted):
         ({"memory": None}, {"memory": "much"}),
     ],
 )
-def test_what_is_another_is_another(found, wanted):
+def test_other_values_of_an_object_are_a_difference(found, wanted):
     assert not has_all_of(found, wanted)
 
 

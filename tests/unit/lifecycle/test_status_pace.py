@@ -46,7 +46,7 @@ def test_descriptions_that_follow_each_other_closely_are_one_write(starting):
     assert "ContainerCreating" in starting.condition("Ready").message
 
 
-def test_the_last_of_them_may_be_what_was_written(starting):
+def test_a_description_that_returns_to_what_was_written_is_no_write(starting):
     for reason in ("PodInitializing", "ContainerCreating", "PodInitializing"):
         show(starting, containerStatuses=waiting(reason))
     starting.pass_time(seconds=10)

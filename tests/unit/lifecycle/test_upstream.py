@@ -40,7 +40,7 @@ def fail_twice(cluster, message=NO_TOPIC):
     return cluster.pod_fails(message, restarts=2)
 
 
-def test_it_is_pending_and_says_for_which_query_it_waits(deployed):
+def test_a_query_without_its_topic_is_pending_and_names_the_query_before_it(deployed):
     status = fail_twice(deployed)
     assert (status.phase, status.failures, status.retry_time) == ("Pending", 2, stamp_in(deployed, 15))
     assert deployed.pod is None
@@ -59,7 +59,7 @@ def test_it_is_pending_and_says_for_which_query_it_waits(deployed):
     assert deployed.pod_is_ready().phase == "Running"
 
 
-def test_it_starts_as_soon_as_the_query_before_it_is_ready(deployed):
+def test_a_query_starts_as_soon_as_the_query_before_it_is_ready(deployed):
     fail_twice(deployed)
     wait_for_long(deployed)
     assert deployed.status.retry_time == stamp_in(deployed, 300)
@@ -73,7 +73,7 @@ def test_it_starts_as_soon_as_the_query_before_it_is_ready(deployed):
     assert deployed.pass_time(minutes=2).failures == 0
 
 
-def test_failures_after_that_are_its_own_and_pauses_begin_again(deployed):
+def test_failures_after_the_query_before_it_is_ready_count_as_its_own(deployed):
     fail_twice(deployed)
     wait_for_long(deployed)
     deployed.pass_time(minutes=1)
@@ -85,7 +85,7 @@ def test_failures_after_that_are_its_own_and_pauses_begin_again(deployed):
     assert conditions(deployed, "Ready", "Degraded") == [("False", "BackingOff"), ("True", "SourceMissing")]
 
 
-def test_failures_before_it_was_healthy_make_no_pause_longer(deployed):
+def test_failures_before_a_driver_was_healthy_make_no_pause_longer(deployed):
     deployed.put_other("cleaned", "Running", "trips")
     deployed.pass_time(seconds=10)
     fail_twice(deployed)
@@ -109,7 +109,7 @@ def test_a_query_that_was_waiting_for_long_is_not_rolled_back_when_it_starts(dep
     assert deployed.pod is not None
 
 
-def test_other_failures_of_a_source_are_its_own(deployed):
+def test_other_failures_of_a_source_count_as_the_querys_own(deployed):
     status = fail_twice(deployed, SOURCE_FAILED)
     assert status.phase == "Failed"
     assert conditions(deployed, "Ready", "UpstreamReady", "Degraded") == [
@@ -128,7 +128,7 @@ def test_without_a_query_before_it_a_missing_topic_is_a_failure(cluster):
     assert conditions(cluster, "UpstreamReady", "Degraded") == [("True", "NoUpstream"), ("True", "SourceMissing")]
 
 
-def test_it_goes_on_while_the_query_before_it_does_not(deployed):
+def test_a_running_query_goes_on_while_the_query_before_it_does_not(deployed):
     status = deployed.pod_is_ready()
     assert status.phase == "Running"
     assert conditions(deployed, "Ready", "UpstreamReady") == [("True", "Running"), ("False", "UpstreamNotRunning")]
@@ -138,7 +138,7 @@ def test_it_goes_on_while_the_query_before_it_does_not(deployed):
     assert deployed.writes == writes
 
 
-def test_a_cycle_is_an_event(cluster):
+def test_a_cycle_of_queries_is_reported_as_an_event(cluster):
     cluster.put(SMALLEST)
     cluster.put_other("cleaned", "Running", "trips")
     cluster.others["cleaned"]["spec"]["sources"] = {

@@ -57,7 +57,7 @@ def test_what_is_added_while_it_is_worked_on_comes_again_after_that():
     assert all_ready(queue) == []
 
 
-def test_later_is_when_the_time_has_come_and_the_earlier_date_counts():
+def test_a_delayed_key_is_due_at_its_earliest_date():
     clock = Clock()
     queue = WorkQueue(clock)
     queue.add_later("a", 10)

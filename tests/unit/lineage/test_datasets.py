@@ -67,12 +67,12 @@ def written(sink, **source):
 
 
 @pytest.mark.parametrize(("source", "expected"), SOURCES)
-def test_what_sources_read(source, expected):
+def test_datasets_of_a_source_are_what_it_reads(source, expected):
     assert read(source) == expected
 
 
 @pytest.mark.parametrize(("source", "expected"), STATIC_SOURCES)
-def test_what_static_tables_read(source, expected):
+def test_the_dataset_of_a_static_table_is_what_it_reads(source, expected):
     sources = {"trips": RATE, "cities": {**source, **AT, **STATIC}}
     spec = read_query(query(RATE, sources=sources, query={"sql": "SELECT key FROM trips"})).spec
     assert names(inputs(spec, {}, {})["cities"]) == expected
@@ -127,7 +127,7 @@ def test_a_relative_path_is_absolute():
         ),
     ],
 )
-def test_what_sinks_write(sink, expected):
+def test_datasets_of_a_sink_are_what_it_writes(sink, expected):
     assert written(sink) == expected
 
 

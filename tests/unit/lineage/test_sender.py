@@ -120,7 +120,7 @@ def test_a_secret_that_is_missing_drops_the_event(marquez, tmp_path):
     assert "the key for the receiver of lineage cannot be read" in said[0]
 
 
-def test_a_port_on_which_nothing_listens(tmp_path):
+def test_an_event_to_a_port_on_which_nothing_listens_is_dropped(tmp_path):
     said: list[str] = []
     delivering = LineageSender(HttpTransport("http://127.0.0.1:9/api/v1/lineage"), said.append, pause=0.001)
     delivering.send(event)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+
 from bench.lookups.answers import LookupFigures, judge_by
 from bench.lookups.load import LookupAnswer, run
-
 from millrace_jobs.lookups.keys import KeyColumn
 
 from .tables import filled, served, text

@@ -62,7 +62,7 @@ def query_file(folder, name="flights", **sink):
     return file
 
 
-def test_a_table_of_rows(millrace, url):
+def test_rows_are_printed_as_a_table(millrace, url):
     result = millrace("get", url, "JFK,10", "LGA,1", "EWR,5")
     assert (result.status, result.err) == (0, "")
     assert [line.rstrip() for line in result.out.splitlines()] == [
@@ -91,7 +91,7 @@ def test_json_is_the_answer_as_it_is(millrace, url):
     )
 
 
-def test_pages_and_prefixes(millrace, url):
+def test_rows_are_read_in_pages_and_by_prefix(millrace, url):
     first = millrace("get", url, "--limit", "3")
     *_, last = first.out.splitlines()
     assert last.startswith("there are more rows: --after ")
@@ -121,11 +121,11 @@ def test_rows_cannot_control_the_terminal(millrace, url):
         (["--window", "2024-01-01", "a"], "none of which is a window"),
     ],
 )
-def test_what_is_refused(millrace, url, arguments, said):
+def test_keys_and_options_that_do_not_fit_are_refused(millrace, url, arguments, said):
     millrace("get", url, *arguments).assert_failed(said)
 
 
-def test_a_url_where_nothing_answers(millrace):
+def test_a_url_where_nothing_answers_is_one_sentence(millrace):
     millrace("get", "http://127.0.0.1:1/table").assert_failed(
         "no look-ups are answered at 127.0.0.1:1: connection refused; check that the query runs"
     )
@@ -134,7 +134,7 @@ def test_a_url_where_nothing_answers(millrace):
     )
 
 
-def test_a_query_without_a_table(millrace, tmp_path):
+def test_a_query_without_a_result_table_is_refused(millrace, tmp_path):
     query_file(tmp_path, console={"rows": 5})
     millrace("get", "flights.yaml", "a").assert_failed(
         "flights.yaml:",
@@ -143,7 +143,7 @@ def test_a_query_without_a_table(millrace, tmp_path):
     )
 
 
-def test_a_query_that_does_not_run(millrace, tmp_path):
+def test_a_query_that_does_not_run_is_refused(millrace, tmp_path):
     query_file(tmp_path)
     millrace("get", "flights.yaml", "a").assert_failed(
         "flights does not run on this machine: there is no ", "lookups.json; start it with millrace run flights.yaml"
@@ -158,7 +158,7 @@ def test_the_run_of_a_file_is_found_by_its_checkpoint(millrace, url, tmp_path):
     assert millrace("get", "flights.yaml", "JFK,10").status == 0
 
 
-def test_another_query_on_the_port_of_a_run_that_has_died(millrace, url, tmp_path):
+def test_another_query_on_the_port_of_a_dead_run_is_not_read(millrace, url, tmp_path):
     query_file(tmp_path, "delays")
     place = tmp_path / ".millrace" / "delays" / "lookups.json"
     place.parent.mkdir(parents=True)

@@ -76,7 +76,7 @@ def test_a_prefix_is_of_whole_columns_unless_it_ends_with_a_star(routes, prefix,
     assert (status, flights(answer), answer["next"]) == (200, expected, None)
 
 
-def test_pages(routes):
+def test_rows_are_answered_in_pages_of_the_limit(routes):
     found, after = [], ""
     while after is not None:
         _, answer = ask(routes, f"/table?limit=4{after and '&after=' + after}")
@@ -145,11 +145,11 @@ def test_a_name_that_leads_here_by_dns_rebinding_is_refused(routes, host):
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8081", "127.0.0.1", "[::1]:1"])
-def test_local_names(routes, host):
+def test_requests_to_local_names_are_answered(routes, host):
     assert ask(routes, "/table", Host=host)[0] == 200
 
 
-def test_too_many_keys(routes):
+def test_too_many_keys_are_refused(routes):
     many = "&".join("key=a,1" for _ in range(requests.MAX_KEYS))
     status, answer = ask(routes, f"/table?{many}")
     assert (status, answer["rows"]) == (200, [None] * requests.MAX_KEYS)
@@ -262,7 +262,7 @@ def test_without_rows_there_is_a_reason(tmp_path):
     store.close()
 
 
-def test_a_port_that_is_taken(routes, tmp_path):
+def test_a_port_that_is_taken_is_refused(routes, tmp_path):
     filled(tmp_path, {}).close()
     process = LookupProcess(tmp_path, "trips", CELL, routes)
     with pytest.raises(MillraceError) as refused:

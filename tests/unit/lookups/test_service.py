@@ -122,7 +122,7 @@ def test_a_file_without_tokens_admits_no_one(tmp_path, capfd):
     assert "0 are valid" in capfd.readouterr().err
 
 
-def test_tls_with_a_certificate_that_rotates(tmp_path, monkeypatch):
+def test_a_rotated_certificate_is_served_without_a_restart(tmp_path, monkeypatch):
     monkeypatch.setenv(TOKEN_VARIABLE, ONE)
     first, second = (Authority(tmp_path, name) for name in ("first", "second"))
     pairs = [authority.sign("trips", "IP:127.0.0.1") for authority in (first, second)]

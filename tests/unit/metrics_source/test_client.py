@@ -145,7 +145,7 @@ def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
             at(url, timeout_seconds=0.1).instant("a")
 
 
-def test_nobody_there():
+def test_a_port_on_which_nothing_listens_is_an_error():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     with pytest.raises(PrometheusError, match=r"does not answer: .*refused; check that it runs"):

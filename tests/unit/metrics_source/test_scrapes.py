@@ -3,7 +3,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_operator.metrics_source.job_metrics import (
     CREATED,
@@ -59,7 +59,7 @@ def test_every_field_of_an_answer_has_its_metric():
     assert len(set(FIELDS.values())) == len(FIELDS)
 
 
-def test_nothing_makes_nothing():
+def test_series_without_samples_make_no_scrapes():
     assert whole_scrapes([]) == []
     assert whole_scrapes([series("batches_total", [])]) == []
     assert whole_scrapes([series("another", [(1, 1)])]) == []
@@ -104,7 +104,7 @@ def test_without_a_time_of_creation_the_one_that_was_seen_last_counts():
     ]
 
 
-def test_a_driver_that_starts_over_under_the_same_labels():
+def test_a_driver_that_starts_over_under_the_same_labels_is_followed():
     again = [
         *driver([30], started=25, counters=dict.fromkeys(COUNTERS, 0)),
         *driver([10, 20], started=1),

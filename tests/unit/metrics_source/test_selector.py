@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from millrace_operator.metrics_source.job_metrics import equal, like, one_of, quoted, raw_samples
 
 
-def test_a_selector():
+def test_a_selector_joins_its_matchers_and_its_window():
     matchers = [one_of("__name__", ["a_total", "b"]), equal("query", 'a"b\\c\n'), like("pod", "x-[0-9]+")]
     assert raw_samples(matchers, 60) == (
         r'{__name__=~"a_total|b",query="a\"b\\c\n",pod=~"x-[0-9]+"}[60000ms]'  # a line break as two characters

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lab.parts.go_programs import go_program
-from millrace_jobs.dedicated.metrics import ReplicaMetrics
+from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT as OF_JOBS
 from millrace_operator.telemetry.contract import CONTRACT as OF_OPERATOR
 from millrace_operator.telemetry.metrics import OperatorMetrics

@@ -12,7 +12,7 @@ from .sources import FILES, PLACED, ROOT, dashboards, exported, expressions, nam
 DASHBOARDS = dashboards()
 
 
-def test_there_are_five():
+def test_five_dashboards_have_their_names():
     assert sorted(DASHBOARDS) == ["autoscaler", "fleet", "operator", "partitioning", "query"]
     assert {each["uid"] for each in DASHBOARDS.values()} == {f"millrace-{name}" for name in DASHBOARDS}
 
@@ -81,7 +81,7 @@ def test_panels_do_not_overlap(name):
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_the_variables(name):
+def test_a_dashboard_has_the_variables_of_its_scope(name):
     variables = [each["name"] for each in DASHBOARDS[name]["templating"]["list"]]
     wanted = {"fleet": ["namespace"], "operator": ["namespace"]}.get(name, ["namespace", "query"])
     assert variables == ["datasource", "cluster", *wanted]

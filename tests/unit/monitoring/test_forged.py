@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from .fleet_series import MINUTES, OPERATOR, assert_values, numbers, of_job, of_operator, selected, series
 from .sources import dashboards, expressions, names, rules
-from .test_fleet import MINUTES, OPERATOR, assert_values, numbers, of_job, of_operator, selected, series
 
 ONE = [{"labels": "{}", "value": 1}]
 NONE = [{"labels": "{}", "value": 0}]

@@ -28,7 +28,7 @@ def test_prometheus_takes_the_rules():
 
 
 @pytest.mark.parametrize("path", RULE_TESTS, ids=lambda path: path.stem)
-def test_alerts_fire_and_are_silent(path):
+def test_alerts_fire_and_are_silent_as_their_tests_say(path):
     status, said = promtool("test", "rules", path)
     assert status == 0, said
 

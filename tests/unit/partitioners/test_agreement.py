@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from bench.agreement import JobReplicas, mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.agreement import JobReplicas, mean
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.prompt.accumulator import AccumulatedBatch
 from millrace_jobs.partitioners.prompt.agreeing import agreed_fragments
@@ -65,7 +65,7 @@ def test_real_keys_stay_together_at_no_cost_of_balance(data, name, dealt, stream
 
 @pytest.mark.parametrize("name", ["lm", "dalton"])
 @pytest.mark.parametrize("skew", [0.5, 1.0, 1.5])
-def test_others_are_as_local_with_their_own_states(name, skew):
+def test_lm_and_dalton_are_as_local_with_replicas_of_their_own_states(name, skew):
     stream = made_stream(skew)
     one, several = (mean(costs(stream, name, m), "replication_factor") for m in (1, 8))
     assert several < 1.1 * one

@@ -92,7 +92,7 @@ def state(name, loads, holders):
 # Worker 0 has two keys and 1 record, worker 1 has none and 5, worker 2 has one and 11; key 9 may go to any of them.
 # H (p = 0.5) is 0.5 (0 + 1) = 0.5, 0.5 (0.4 + 0) = 0.2, and 0.5 (1 + 0.5) = 0.75.
 @pytest.mark.parametrize(("name", "chosen"), [("cm", 1), ("am", 1), ("cam", 0), ("lm", 1)])
-def test_a_new_key_by_hand(name, chosen):
+def test_a_new_key_goes_to_the_worker_worked_out_by_hand(name, chosen):
     partitioner = make(name, 3, choices=3)
     partitioner.restore(state(name, [1, 5, 11], [0b001, 0b101]))
     assert partitioner.cardinalities.tolist() == [2, 0, 1]
@@ -102,7 +102,7 @@ def test_a_new_key_by_hand(name, chosen):
 
 # Key 0 is on worker 0 only, whose 9 records and 3 keys are the most. H is 1, 0.5 (0.125 + 0) and 0.
 @pytest.mark.parametrize(("name", "chosen"), [("cm", {1, 2}), ("am", {0}), ("cam", {0}), ("lm", {2})])
-def test_a_known_key_by_hand(name, chosen):
+def test_a_known_key_goes_to_the_worker_worked_out_by_hand(name, chosen):
     partitioner = make(name, 3, choices=3)
     partitioner.restore(state(name, [9, 2, 1], [0b001, 0b001, 0b001]))
     assert set(partitioner.route(np.array([0], np.uint64)).tolist()) <= chosen

@@ -86,7 +86,7 @@ def test_agrees_with_the_oracle_on_a_real_stream(data, name, form):
         oracle.advance()
 
 
-def test_the_update_rules_by_hand():
+def test_the_update_rules_give_the_values_worked_out_by_hand():
     """Two workers, one key, no exploration: the first record is hashed, the second makes the key hot."""
     partitioner = make("dalton", 2, epsilon=0.0)
     home = oracles.seeded(7, 1) % 2

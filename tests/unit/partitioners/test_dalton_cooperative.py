@@ -51,7 +51,7 @@ def sync(members):
     return state
 
 
-def test_the_global_q_table_by_hand():
+def test_the_global_q_table_has_the_values_worked_out_by_hand():
     """Paper 003, section 4.1, with weights that add up to 1: 30 of the key's 40 records are the first replica's."""
     policy = reduce(
         [

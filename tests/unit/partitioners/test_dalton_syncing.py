@@ -125,9 +125,9 @@ def test_the_reducer_may_give_up_on_replicas():
 
 def test_a_replica_that_is_asked_for_sync_sends_it_after_half_the_interval():
     timer = SyncTimer(interval=10, now=0)
-    assert [timer.due(now, asked=True) for now in (4, 5)] == [False, True]
+    assert [timer.due(now, others_sent=True) for now in (4, 5)] == [False, True]
     timer.sent(5)
-    assert not timer.due(12, asked=True)  # it has sent it
+    assert not timer.due(12, others_sent=True)  # it has sent it
     assert not timer.slower
 
 

@@ -25,7 +25,7 @@ def taught(n, replica=0, replicas=1):
 
 
 @by_workers
-def test_the_stream_is_what_it_says(n):
+def test_the_stream_has_its_hot_and_reported_keys(n):
     counts = Counter(followed(n).tolist())
     assert [key for key in counts if counts[key] * n >= counts.total()] == [key for key in counts if key < n * 5 // 8]
     assert all(counts[key] * 4 * n >= counts.total() for key in counts)
@@ -33,7 +33,7 @@ def test_the_stream_is_what_it_says(n):
 
 
 @by_workers
-def test_all_of_them_are_restored(n):
+def test_all_keys_of_a_full_table_are_restored(n):
     running, restored = taught(n), make("dalton", 2)
     running.advance()
     restored.restore(running.save())

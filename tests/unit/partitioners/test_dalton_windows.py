@@ -45,7 +45,7 @@ def assert_equals(fragmentation, naive):
 
 
 @given(slides, st.integers(1, 4))
-def test_it_is_the_union_of_the_slides_in_the_window(stream, window):
+def test_fragmentation_is_the_union_of_the_slides_in_the_window(stream, window):
     for ended in range(1, len(stream) + 1):
         naive = stream[max(0, ended - window) : ended]
         fragmentation = filled(stream[:ended], window)
@@ -55,7 +55,7 @@ def test_it_is_the_union_of_the_slides_in_the_window(stream, window):
 
 
 @given(slides, st.integers(1, 4))
-def test_replaying_its_slides_gives_it_again(stream, window):
+def test_replaying_the_slides_gives_the_same_fragmentation(stream, window):
     copy = Fragmentation(window, ROWS, WORKERS)
     copy.replay(filled(stream, window).slides())
     for slide in ([], [(0, 0)], []):
@@ -77,7 +77,7 @@ def test_rows_can_be_renumbered(stream, window, order):
 
 
 @given(slides, st.integers(1, 4))
-def test_rows_without_bits_can_go(stream, window):
+def test_rows_without_bits_can_be_removed(stream, window):
     fragmentation = filled(stream, window)
     kept = np.flatnonzero(fragmentation.bits.spread)
     fragmentation.fit(kept, 8)
@@ -96,7 +96,7 @@ def test_resizing_forgets_the_workers_that_are_gone(stream, window, workers):
 
 
 @given(slides, st.integers(1, 4), st.lists(st.integers(0, WORKERS - 1), min_size=ROWS, max_size=ROWS))
-def test_it_knows_which_keys_are_elsewhere_than_at_home(stream, window, homes):
+def test_fragmentation_knows_which_keys_are_elsewhere_than_at_home(stream, window, homes):
     away = filled(stream, window).elsewhere(np.array(homes, np.int32))
     union = set().union(*stream[-window:])
     assert away.tolist() == [any(row == r and worker != homes[r] for row, worker in union) for r in range(ROWS)]

@@ -117,7 +117,7 @@ def test_d_is_the_least_that_balances(weights, rest, n):
     assert d == 2 or d - 1 < head[0] * n or not balances(head, rest / whole, d - 1, n)
 
 
-def test_the_least_choices_by_hand():
+def test_the_least_choices_are_those_worked_out_by_hand():
     """One key of half the records, n = 4: d >= 2; b_1 is 4 - 4 (3/4)**d."""
     # d = 2: b = 1.75 and 0.5 + 0.4375**2 * 0.5 = 0.596 > 0.438. d = 3: b = 2.3125 and 0.667 > 0.578.
     # A tenth, n = 4: d = 2 gives 0.1 + 0.4375**2 * 0.9 = 0.272 <= 0.438.

@@ -119,12 +119,12 @@ def test_times_hash_by_ticks():
     assert digest(zoned) == digest(zoned.cast(pa.timestamp("us")))
 
 
-def test_no_columns_are_one_key():
+def test_rows_without_columns_have_one_key():
     assert len(set(hash_columns([], 3).tolist())) == 1
     assert hash_columns([], 0).shape == (0,)
 
 
-def test_no_rows_of_any_type():
+def test_columns_without_rows_have_no_hashes():
     for kind in [kind for kind, _ in COLUMNS] + [pa.dictionary(pa.int32(), pa.string())]:
         assert digest(pa.array([], kind)) == []
         assert digest(pa.chunked_array([], kind)) == []

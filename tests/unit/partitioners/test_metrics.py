@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import (
+from millrace_jobs.partitioners.placement_cost import (
     PartitioningImbalance,
     PlacementCost,
     cost_of_counts,
@@ -60,7 +60,7 @@ def test_aggregation_cost_is_within_its_bounds(name, stream, n):
     assert 1 <= cost.replication_factor <= n
 
 
-def test_the_example_of_the_paper():
+def test_the_example_of_the_paper_has_its_costs():
     """Paper 000, section 2.2: worker 1 holds x and y, worker 2 holds x, y and z."""
     counts = [(0, "x", 12), (0, "y", 123), (1, "x", 43), (1, "y", 1), (1, "z", 4)]
     placed = np.repeat(ids(*[worker for worker, _, _ in counts]), [rows for _, _, rows in counts])
@@ -82,14 +82,14 @@ def test_the_example_of_the_paper():
     assert cost.aggregation_cost_bounds == (3, 6)
 
 
-def test_everything_on_one_of_four_workers():
+def test_everything_on_one_of_four_workers_is_an_imbalance_of_three():
     cost = placement_cost(ids(2, 2, 2, 2), np.arange(4), 4)
     assert (cost.load_imbalance, cost.load_imbalance_ratio) == (3.0, 3.0)
     assert (cost.cardinality_imbalance, cost.cardinality_imbalance_ratio) == (3.0, 3.0)
     assert cost.replication_factor == 1.0
 
 
-def test_an_empty_window():
+def test_an_empty_window_has_no_cost():
     cost = placement_cost(ids(), np.empty(0, np.uint64), 4)
     assert cost == PlacementCost(4, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
     assert cost.replication_factor == 1.0
@@ -123,7 +123,7 @@ def test_bad_shapes_and_ids_are_refused():
         cost_of_counts(np.array([], int), np.array([], int))
 
 
-def test_the_metrics_of_a_micro_batch():
+def test_a_micro_batch_has_the_imbalances_worked_out_by_hand():
     """Paper 004, Eq. 2 to 6: blocks of 5, 3 and 1 records; key 0 has two fragments, key 1 three, key 2 one."""
     blocks = [[0, 0, 0, 1, 1], [0, 1, 2], [1]]
     placed = np.repeat(ids(0, 1, 2), [5, 3, 1])
@@ -132,7 +132,7 @@ def test_the_metrics_of_a_micro_batch():
     assert figures.mpi == pytest.approx((2 + 1 + 2) / 3)
 
 
-def test_the_sizes_of_reduce_buckets():
+def test_sizes_of_reduce_buckets_have_the_imbalance_of_equation_3():
     """Paper 004, Eq. 3."""
     assert imbalance(np.array([10, 4, 4])) == (4.0, pytest.approx(4 / 6))
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
+from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison.compare import moved_on_resize
 
 from .streams import ROUTED, keys, make, workers, zipf
@@ -26,7 +26,7 @@ def places(placement):
 
 
 @given(placements, placements)
-def test_agrees_with_sets(before, after):
+def test_moved_keys_agree_with_sets(before, after):
     old, new = places(before), places(after)
     common = old.keys() & new.keys()
     moved = moved_keys(arrays(before), arrays(after))
@@ -38,7 +38,7 @@ def test_nothing_moves_from_a_placement_to_itself_in_another_order(placement):
     assert moved_keys(arrays(placement), arrays(placement[::-1])).moved == 0
 
 
-def test_by_hand():
+def test_keys_that_left_a_worker_have_moved():
     before = [(0, 7), (1, 7), (2, 8), (3, 9)]
     after = [(1, 7), (0, 7), (1, 8), (3, 10)]  # 7 stays on two workers, 8 moves, 9 goes, 10 comes
     assert moved_keys(arrays(before), arrays(after)) == MovedKeys(2, 1)

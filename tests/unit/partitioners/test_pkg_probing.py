@@ -27,7 +27,7 @@ def simulate(stream, n, sources, period=None):
 
 
 @given(keys, keys, workers, st.data())
-def test_goes_on_from_the_true_loads(before, after, n, data):
+def test_pkg_goes_on_from_the_true_loads(before, after, n, data):
     loads = data.draw(st.lists(st.integers(0, 2**40), min_size=n, max_size=n))
     partitioner = pkg(n)
     partitioner.route(before)

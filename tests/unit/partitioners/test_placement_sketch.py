@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.kernels.mixing import seeded_hashes
-from millrace_jobs.partitioners.metrics import moved_keys
+from millrace_jobs.partitioners.placement_cost import moved_keys
 from millrace_jobs.sketches.key_profile import HEAVY, K
 from placements import merged_sketches, placement_cost, placement_sketch
 
@@ -103,7 +103,7 @@ def test_sketches_of_other_workers_do_not_merge():
         merged_sketches([one, other])
 
 
-def test_an_empty_window():
+def test_an_empty_window_has_an_empty_sketch():
     empty = placement_sketch(np.empty(0, np.int32), np.empty(0, np.uint64), 3)
     assert empty.cost() == placement_cost(np.empty(0, np.int32), np.empty(0, np.uint64), 3)
     assert empty.moved_since(empty).keys == 0

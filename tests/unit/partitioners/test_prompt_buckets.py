@@ -63,7 +63,7 @@ def test_each_bucket_gets_as_many_of_the_keys_that_are_not_split(entries, bucket
     assert counts.max() - counts.min() <= 1
 
 
-def test_algorithm_3_by_hand():
+def test_algorithm_3_gives_the_buckets_worked_out_by_hand():
     """A split key of size 5 is hashed to bucket b; sizes 9, 7, 4, 3 and 2 are placed by worst fit.
 
     9 goes to the other bucket, and 7 to b, the only one left. With 9 against 12, 4 goes to the other, and 3 to b. With

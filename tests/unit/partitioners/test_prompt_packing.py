@@ -93,7 +93,7 @@ def test_the_naive_ways_make_blocks_of_exactly_equal_size(name, values, n):
     assert sizes_of(packed(name, values, n), n) == capacities(sum(values), n).tolist()
 
 
-def test_the_worked_example_of_figure_6():
+def test_the_worked_example_of_figure_6_has_its_blocks():
     assert sum(EXAMPLE) == 385
     ffd, minimal, ours = (packed(name, EXAMPLE, 4) for name in ("first-fit", "fragmentation-minimization", "zigzag"))
     for plan in (ffd, minimal, ours):
@@ -104,7 +104,7 @@ def test_the_worked_example_of_figure_6():
     assert cardinalities_of(ours, 4) == [3, 2, 3, 3]
 
 
-def test_algorithm_2_by_hand():
+def test_algorithm_2_gives_the_blocks_worked_out_by_hand():
     """S_Cut = 20 / 5 = 4: keys 1 and 2 leave 4 each in blocks 1 and 2, and 3 and 2 for later.
 
     Key 3 goes to block 3, and on the way back, keys 4 and 5 to blocks 3 and 2. The blocks then have 4, 5 and 6 of 7, 7
@@ -125,7 +125,7 @@ def test_algorithm_2_by_hand():
         ([1, 1, 1, 1, 1, 1], 3, [2, 2, 2]),  # keys that come once
     ],
 )
-def test_edges(name, values, n, sizes):
+def test_keys_fill_blocks_also_at_the_edges(name, values, n, sizes):
     assert sorted(sizes_of(packed(name, values, n), n), reverse=True) == sizes
 
 

@@ -5,7 +5,7 @@ from millrace_jobs.partitioners import registry
 from .streams import ROUTED, make
 
 
-def test_the_names_of_this_version():
+def test_the_registry_has_the_algorithms_of_this_version():
     routed = ["shuffle", "hash", "pkg", "cm", "am", "cam", "lm", "dchoices", "wchoices", "dagreedy", "dalton", "prompt"]
     assert list(registry.ALGORITHMS) == ["native", *routed]
     assert routed == ROUTED

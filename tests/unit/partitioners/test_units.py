@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from millrace_jobs.kernels.mixing import seeded_hashes
-from millrace_jobs.partitioners.units import UnitPlacement
+from millrace_jobs.partitioners.hot_key_units import UnitPlacement
 
 from .streams import ROUTED
 

@@ -36,7 +36,7 @@ def digest(texts, offset_type):
 
 
 @pytest.mark.parametrize("offset_type", [np.int32, np.int64])
-def test_published_digests(offset_type):
+def test_texts_have_their_published_digests(offset_type):
     assert digest(list(PUBLISHED), offset_type) == list(PUBLISHED.values())
 
 
@@ -49,6 +49,6 @@ def test_agrees_with_the_oracle(texts):
     assert digest(texts, np.int32) == [oracles.xxh64(text) for text in texts]
 
 
-def test_every_length_around_the_stripes():
+def test_texts_of_every_length_around_the_stripes_agree_with_the_oracle():
     texts = [bytes(range(length)) for length in range(130)]
     assert digest(texts, np.int64) == [oracles.xxh64(text) for text in texts]

@@ -78,7 +78,7 @@ def test_no_records_are_no_blocks():
 
 
 @pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1000])
-def test_any_number_of_workers(n):
+def test_records_are_split_for_any_number_of_workers(n):
     workers = np.arange(2 * n, dtype=np.int32)[::-1] % n
     got = dict(decode(split(batch_of(2 * n), workers, n), SCHEMA))
     assert {worker: rows_of(block) for worker, block in got.items()} == {

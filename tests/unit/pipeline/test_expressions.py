@@ -64,7 +64,7 @@ def rewritten(sql):
 
 
 @pytest.mark.parametrize("sql", COMPILE)
-def test_replicas_compute(sql):
+def test_replicas_compute_expressions_that_compile(sql):
     compiled = compile_expression(rewritten(sql), SCHEMA)
     assert compiled is not None
     empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)
@@ -72,7 +72,7 @@ def test_replicas_compute(sql):
 
 
 @pytest.mark.parametrize("sql", LEFT_TO_SPARK)
-def test_spark_computes(sql):
+def test_other_expressions_are_left_to_spark(sql):
     assert compile_expression(rewritten(sql), SCHEMA) is None
 
 
@@ -213,7 +213,7 @@ def test_an_error_in_a_record_that_the_filter_leaves_out_is_none():
         ("substring(s, 6)", ["e", "", "", None]),
     ],
 )
-def test_strings(sql, value):
+def test_strings_change_case_as_in_spark(sql, value):
     batch = pa.RecordBatch.from_pydict({"s": ["Straße", "ΟΔΟΣ", "i", None]})
     assert evaluate(compile_expression(sql, batch.schema).program, batch).to_pylist() == value
 

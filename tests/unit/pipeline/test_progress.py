@@ -71,7 +71,7 @@ def test_what_was_taken_and_waits_of_a_source_that_is_read_twice_counts_once():
     assert report.behind == {("a", "rides-0"): 2, ("a", "rides-4"): 1}
 
 
-def test_a_routed_batch():
+def test_a_routed_batch_is_reported_by_its_workers_and_replicas():
     tasks = [
         {"workers": [worker(0)], "replicas": [replica(0), replica(1, seconds=0.5)]},
         {"workers": [worker(1, rows=7, keys=3, hashes=(2, 3, 4))], "replicas": []},
@@ -120,7 +120,7 @@ def test_replicas_that_combine_their_own_slices_are_no_workers():
     assert (report.rows, report.distinct_keys) == (20, 2)
 
 
-def test_what_replicas_say_when_spark_runs_its_own_plan():
+def test_replicas_report_records_when_spark_runs_its_own_plan():
     """A note comes before the records and one after them; only that one counts, and Spark counts what was late."""
     first = {"pin": PIN.to_json(), "replica": 0, "rejected": 0, "watermark": 0}
     last = {"read": 10, "epoch": 3, "replica": 0, "rejected": 2, "watermark": 0}
@@ -164,7 +164,7 @@ def test_operators_on_tables_report_the_buckets_that_they_have_processed():
     assert (report.state_rows, report.late) == (7 + 4 + 1, 1)
 
 
-def test_a_batch_without_anything():
+def test_a_batch_without_anything_is_reported_as_zero():
     nothing = {"durationMs": {}, "eventTime": {}, "stateOperators": [], "sources": [], "observedMetrics": {}}
     report = batch_report(progress(**nothing), 2.0)
     assert (report.rows, report.late, report.waiting, report.state_rows, report.merge_seconds) == (0, 0, 0, 0, 0)

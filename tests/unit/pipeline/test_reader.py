@@ -112,7 +112,7 @@ def test_the_end_of_an_input_reads_no_record_that_came_later(reader):
     assert latest(reader(7, closing_time=100), end) == end
 
 
-def test_another_time_ends_it_again(reader):
+def test_another_closing_time_ends_the_input_again(reader):
     start = AT_5 | {"closed": 100}
     end = latest(reader(5, closing_time=1100), start)
     assert end == AT_5 | {"closed": 1100}

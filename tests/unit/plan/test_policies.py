@@ -66,7 +66,7 @@ def test_a_batch_begins_with_what_the_newest_one_has_left(policies):
     assert policies.beginnings(pin) == [learned(PIN, 0, 10), learned(PIN, 1, 11)]
 
 
-def test_the_next_run_goes_on_with_it(policies, tmp_path):
+def test_the_next_run_goes_on_with_what_was_learned(policies, tmp_path):
     policies.store(4, PIN, states(PIN))
     later = LearnedStates(tmp_path / "policies")
     assert later.attach(PIN).policy == 4
@@ -102,7 +102,7 @@ def test_another_algorithm_parameter_or_seed_starts_over(policies, other):
 
 
 @pytest.mark.parametrize(("replicas", "workers"), [(1, 4), (5, 4), (2, 9), (3, 2)])
-def test_other_numbers_of_replicas_and_workers_take_it_over(policies, replicas, workers):
+def test_other_numbers_of_replicas_and_workers_take_over_what_was_learned(policies, replicas, workers):
     policies.store(4, PIN, states(PIN))
     pin = policies.attach(replace(PIN, replicas=replicas, workers=workers))
     begins = policies.beginnings(pin)

@@ -19,21 +19,31 @@ spec:
       kafka: {bootstrapServers: "127.0.0.1:1", topics: [one, two]}
       schema: zone STRING
     framed:
-      kafka: {bootstrapServers: "127.0.0.1:1", topic: framed}
+      kafka: {connection: framed, topic: framed}
       format: avro
-      avro: {registry: "http://127.0.0.1:1"}
+      avro: {}
       schema: zone STRING
     secret:
-      kafka:
-        bootstrapServers: "127.0.0.1:1"
-        topic: secret
-        sasl: {mechanism: PLAIN, username: {env: NOBODY_SETS_THIS}, password: {env: NOR_THIS}}
+      kafka: {connection: secret, topic: secret}
       schema: zone STRING
     plain:
       files: {path: "x.csv", format: csv}
       schema: zone STRING
   query: {sql: "SELECT taxi FROM rides"}
   sink: {console: {}}
+---
+apiVersion: millrace.io/v1alpha1
+kind: Connection
+metadata: {name: framed}
+spec: {kafka: {bootstrapServers: "127.0.0.1:1", registry: {url: "http://127.0.0.1:1"}}}
+---
+apiVersion: millrace.io/v1alpha1
+kind: Connection
+metadata: {name: secret}
+spec:
+  kafka:
+    bootstrapServers: "127.0.0.1:1"
+    sasl: {mechanism: PLAIN, username: {env: NOBODY_SETS_THIS}, password: {env: NOR_THIS}}
 """
 
 
@@ -84,7 +94,7 @@ NAMED = ("--topic", "rides", *SERVERS)
         ((*NAMED, "--generate", "rate", "--rate", "nan"), "--rate is nan; write a number above 0"),
         ((*NAMED, "--generate", "rate", "--rate", "1", "--rate-trace", "trace.csv"), "--rate and --rate-trace exclude"),
         ((*NAMED, "--generate", "rate", "--rate-trace", "none.csv"), "none.csv: cannot be read as a rate trace"),
-        ((*NAMED, "--generate", "rate", "--drift", "5"), "--drift 5 is not a duration longer than zero; write a whole"),
+        ((*NAMED, "--generate", "rate", "--drift", "5"), "--drift 5 is not a duration longer than zero; write whole n"),
         ((*NAMED, "--generate", "rate", "--duration", "0s"), "--duration 0s is not a duration longer than zero"),
         ((*NAMED, "--generate", "rate", "--start", "noon"), "--start noon is not a time; write it as 2026-01-31T12"),
         (("query.yaml", "--generate", "rate"), "query.yaml: the file has the Kafka sources rides.rides, rides.zones,"),

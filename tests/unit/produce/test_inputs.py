@@ -31,7 +31,7 @@ def written(tmp_path, name, text):
 
 
 @pytest.mark.parametrize("name", ["rides.csv", "rides.csv.gz"])
-def test_a_csv_file_as_it_looks(tmp_path, name):
+def test_a_csv_file_is_read_by_how_it_looks(tmp_path, name):
     ten, eleven = (datetime(2024, 5, 1, hour, tzinfo=UTC) for hour in (10, 11))
     assert rows(opened(written(tmp_path, name, CSV))) == [
         ("Paris", 12.5, ten, None),
@@ -40,14 +40,14 @@ def test_a_csv_file_as_it_looks(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["rides.json", "rides.jsonl", "rides.ndjson.gz"])
-def test_a_json_file_as_it_looks(tmp_path, name):
+def test_a_json_file_is_read_by_how_it_looks(tmp_path, name):
     assert rows(opened(written(tmp_path, name, JSON))) == [
         ("Paris", 12.5, datetime(2024, 5, 1, 10, tzinfo=UTC)),
         ("Bonn", 7.0, None),
     ]
 
 
-def test_a_parquet_file_as_it_is(tmp_path):
+def test_a_parquet_file_is_read_with_its_types(tmp_path):
     times = pa.array([datetime(2024, 5, 1), None], pa.timestamp("ms"))
     table = pa.table({"n": pa.array([1, 2], pa.int16()), "at": times, "s": pa.array(["x", "y"]).dictionary_encode()})
     pq.write_table(table, tmp_path / "some.parquet")
@@ -71,7 +71,7 @@ def test_declared_columns_come_before_how_they_look(tmp_path):
     assert rows(opened(bare, "id INT, at BIGINT", delimiter="|", header=False)) == [(7, 1714557600)]
 
 
-def test_lines_as_they_are(tmp_path):
+def test_raw_lines_are_read_as_they_are(tmp_path):
     source = opened(written(tmp_path, "lines.csv", "a,b\r\n\n  \r\nc\rd\r\r\n\re\nlast"), raw=True)
     assert source.schema == RAW
     assert rows(source) == [(b"a,b",), (b"c\rd\r",), (b"\re",), (b"last",)]
@@ -118,12 +118,12 @@ def test_declared_columns_do_not_help_a_broken_parquet_file(tmp_path):
         opened(written(tmp_path, "a.parquet", "no parquet"))
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_one_sentence(tmp_path):
     with pytest.raises(MillraceError, match=r"none.csv: there is no such file"):
         opened(tmp_path / "none.csv")
 
 
-def test_a_record_that_is_none_says_where(tmp_path):
+def test_a_line_that_is_no_record_is_an_error_with_its_place(tmp_path):
     file = written(tmp_path, "a.csv", "n\n1\nx\n")
     with pytest.raises(
         MillraceError, match=r"a.csv:3: 'x' is not a record: .*; correct it, or give the columns with --schema"

@@ -59,14 +59,14 @@ def send(records, outlet, pace=None, *, count=None, duration=None, stop=None, ke
     return outlet.got
 
 
-def test_everything_in_order_as_fast_as_it_goes():
+def test_everything_is_sent_in_order_as_fast_as_it_goes():
     outlet = Outlet()
     assert send(batches(25_000, 0, 1, 3), outlet) == list(range(25_004))
     assert outlet.now == 100.0
 
 
 @pytest.mark.parametrize("count", [1, 9_999, 10_000, 10_001, 25_000, 30_000])
-def test_no_more_than_the_count(count):
+def test_no_more_is_sent_than_the_count(count):
     assert send(batches(25_000, 3), Outlet(), count=count) == list(range(min(count, 25_003)))
 
 
@@ -91,14 +91,14 @@ def test_what_was_missed_is_made_up_for():
     assert outlet.times[101] == pytest.approx(3.0, abs=0.1)
 
 
-def test_no_longer_than_the_duration():
+def test_nothing_is_sent_after_the_duration():
     outlet = Outlet()
     got = send(batches(10**6), outlet, RatePace.constant(1000), duration=2.5)
     assert len(got) == pytest.approx(2500, abs=12)
     assert outlet.now == pytest.approx(102.5, abs=0.02)
 
 
-def test_it_ends_when_it_is_told_to():
+def test_sending_ends_when_it_is_asked_to():
     stop = Event()
 
     class Stopping(Outlet):

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import ClosingWindows
@@ -64,4 +65,4 @@ def test_results_that_do_not_only_come_when_windows_close_may_come_at_any_time()
     assert marks(batches, replace(ROUTED, ahead=(0,))) == [True, True]
     assert marks(batches, replace(ROUTED, window=None)) == [True, True]
     assert marks(batches, replace(ROUTED, aggregation=None)) == [True, True]
-    assert marks(batches, Native("SELECT 1", "")) == [True, True]
+    assert marks(batches, Native(parsed_query("SELECT 1"), "")) == [True, True]

@@ -50,7 +50,7 @@ def test_only_a_watermark_on_the_window_s_column_ends_its_state(watermark, state
         ),
     ],
 )
-def test_it_says_who_commits_the_results_and_how_many_at_once(transaction, partitions, committed):
+def test_explain_says_who_commits_the_results_and_how_many_at_once(transaction, partitions, committed):
     sink = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "out"} | transaction}
     assert explained(sink, partitions, {}).endswith(f"-> kafka, {committed}")
 

@@ -3,8 +3,8 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import OutputSpec, Spec
-from millrace_api.sql.checks import output_names
-from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.result_names import output_names
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import result_keys
@@ -41,7 +41,8 @@ def compiled(names, plan):
 
 def native(sql):
     """A query that Spark runs by its own plan."""
-    return compiled(output_names(parse_query(sql)), Native(sql, "the test wants it"))
+    query = parsed_query(sql)
+    return compiled(output_names(query.tree), Native(query, "the test wants it"))
 
 
 def keys(sql, **more):
@@ -85,7 +86,7 @@ def test_each_of_two_outputs_has_its_own_keys():
 
 def test_an_aggregator_s_rows_expire_by_their_window():
     python = {
-        "aggregator": "m:A", "groupBy": ["cell"], "window": {"column": "at", "size": "10 minutes", "slide": "1 minute"}
+        "aggregator": "m:A", "groupBy": ["cell"], "window": {"column": "at", "size": "10m", "slide": "1m"}
     }  # fmt: skip
     aggregating = compiled(["window_start", "window_end", "cell", "n"], Routed("trips", None, None, None, None))
     assert result_keys(aggregating, spec(python)) == ResultKeys(

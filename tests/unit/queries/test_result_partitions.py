@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.sinks import KafkaSinkSpec, SinkSpec, TransactionScope
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import require_partitions
@@ -50,7 +51,7 @@ GROUPS = Grouping(JOIN, (), None, None, (), final=False, lag=None)
     ],
 )
 def test_of_spark_s_own_plan_only_one_aggregation_over_a_source_is_known(sql, partitions):
-    assert Native(sql, "").result_partitions(8) == partitions
+    assert Native(parsed_query(sql), "").result_partitions(8) == partitions
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_of_operators_on_tables_only_groups_leave_in_the_partitions_of_their_sta
 @pytest.mark.parametrize(
     ("keys", "window", "partitions"), [((), None, 1), (("k0",), None, 8), ((), SimpleNamespace(), 8)]
 )
-def test_what_is_routed_leaves_in_them_and_one_group_over_everything_in_one(keys, window, partitions):
+def test_routed_results_leave_in_the_partitions_of_the_state(keys, window, partitions):
     query = Routed("trips", window, None, None, SimpleNamespace(keys=keys, window=window))
     assert query.result_partitions(8) == partitions
 

@@ -5,8 +5,8 @@ from pyspark.sql.types import StructType
 
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.state_layout import continue_from
+from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.operator import stream_join_buckets
 from millrace_jobs.queries.tables.relations import Grouping, Join, Scan, Selection, emits_at_once
 from millrace_jobs.queries.tables.table_query import TableQuery
 
@@ -34,7 +34,7 @@ def compiled(relation, partitions=2):
         (VIEWS, None),
     ],
 )
-def test_joins_of_streams_have_fewer_buckets_and_nothing_else_has(relation, buckets):
+def test_only_joins_of_streams_have_fewer_buckets(relation, buckets):
     found = compiled(relation).execution.layout()
     assert (found["buckets"], found.get("buckets of joins of streams")) == (16, buckets)
 
@@ -55,7 +55,7 @@ def test_only_the_inner_join_of_two_streams_alone_needs_no_timers(relation, time
 
 
 @pytest.mark.parametrize(("partitions", "buckets"), [(1, 2), (4, 8), (8, None), (64, None)])
-def test_they_have_two_for_each_partition_of_the_state_and_no_more_than_others(partitions, buckets):
+def test_joins_of_streams_have_two_buckets_for_each_partition_of_the_state(partitions, buckets):
     assert compiled(join(VIEWS, CLICKS), partitions).execution.layout().get("buckets of joins of streams") == buckets
 
 

@@ -24,7 +24,7 @@ spec:
       schema: cell STRING, fare DOUBLE
   query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
   sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
 """
 
 SECURED = """\
@@ -53,7 +53,7 @@ spec:
   batchInterval: 10s
   executors: {initial: 3, max: 6, cores: 4, memory: 4g}
   driver: {cores: 2, memory: 2g}
-  checkpoint: {claim: trips-checkpoint}
+  checkpoint: {claimName: trips-checkpoint}
   sparkConf: {spark.sql.adaptive.enabled: "false"}
 """
 
@@ -123,7 +123,7 @@ spec:
     placement: Dedicated
     replicas: {initial: 3}
     pod:
-      cores: 2
+      cores: "1.5"
       memory: 1536m
       podTemplate:
         metadata: {annotations: {team: cabs}}
@@ -132,7 +132,9 @@ spec:
           containers:
             - name: partitioner
               env: [{name: TZ, value: UTC}]
-  checkpoint: {claim: checkpoints}
+  executors: {cores: 2500m}
+  driver: {cores: 500m}
+  checkpoint: {claimName: checkpoints}
 """
 
 IN_S3 = """\
@@ -180,7 +182,7 @@ spec:
   query: {sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}
   sink: {console: {}}
   partitioner: {placement: Dedicated}
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
   labels: {team: payments, example.org/cost-center: cc-4711}
   code: [{uri: "https://code.example.org/routes.jar", sha256: "0000000000000000000000000000000000000000000000000000000000000000"}]
   eventLog: {path: /var/lib/millrace/checkpoint/_data/events}
@@ -206,7 +208,7 @@ spec:
       certificate: {secretKeyRef: {name: trips-tls, key: tls.crt}}
       key: {secretKeyRef: {name: trips-tls, key: tls.key}}
     namespaces: [dashboards]
-  checkpoint: {claim: checkpoints}
+  checkpoint: {claimName: checkpoints}
 """
 
 CASES = {

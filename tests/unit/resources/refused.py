@@ -6,8 +6,8 @@ import yaml
 
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.permissions import NotAllowedError, Permissions
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .cases import SMALLEST
 from .refused_code import CODE
@@ -34,7 +34,7 @@ def query(**spec):
 
 
 def policy(**rule):
-    return Permissions(Policy.model_validate({"policy": [{"namespaces": [NAMESPACE], **rule}]}, by_name=False))
+    return Permissions(TenancyPolicy.model_validate({"policy": [{"namespaces": [NAMESPACE], **rule}]}, by_name=False))
 
 
 def said(permissions, asked, namespace=NAMESPACE):
@@ -139,9 +139,9 @@ REFUSED = [
     (
         "checkpointClaims",
         {"checkpointClaims": ["check*"]},
-        {"checkpoint": {"claim": "checkpoints"}},
-        {"checkpoint": {"claim": "other"}},
-        'spec.checkpoint.claim: a checkpoint on the claim "other" is not allowed in namespace cabs',
+        {"checkpoint": {"claimName": "checkpoints"}},
+        {"checkpoint": {"claimName": "other"}},
+        'spec.checkpoint.claimName: a checkpoint on the claim "other" is not allowed in namespace cabs',
     ),
     (
         "checkpointClaims",
@@ -387,6 +387,13 @@ REFUSED = [
         {"driver__podTemplate": container("side", image=IMAGE, resources={"requests": {"cpu": 1}})},
         {"driver__podTemplate": container("side", image=IMAGE, resources={"requests": {"cpu": 2}})},
         "spec.driver.cores: 3 cores are more than the 2",
+    ),
+    (
+        "limits.coresPerPod",
+        {"limits": {"coresPerPod": "1500m"}},
+        {"executors__cores": "1.5"},
+        {"executors__cores": "1501m"},
+        "spec.executors.cores: 1.501 cores are more than the 1.5 that a pod may have",
     ),
     (
         "limits.memoryPerPod",

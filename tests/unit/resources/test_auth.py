@@ -25,7 +25,7 @@ def pods_of(text):
     return {each["metadata"]["labels"][ROLE_LABEL]: each for each in templates}
 
 
-def test_no_two_have_a_name_or_a_value_in_common():
+def test_no_two_secrets_have_a_name_or_a_value_in_common():
     made = [auth_secret(OWNER) for _ in range(20)]
     assert len({each["metadata"]["name"] for each in made}) == 20
     values = {base64.b64decode(each["data"]["secret"]) for each in made}
@@ -33,7 +33,7 @@ def test_no_two_have_a_name_or_a_value_in_common():
     assert {len(bytes.fromhex(value.decode())) for value in values} == {32}
 
 
-def test_it_belongs_to_the_query_and_cannot_be_changed():
+def test_the_secret_belongs_to_the_query_and_cannot_be_changed():
     made = auth_secret(OWNER)
     assert made["immutable"] is True
     assert OWNER.owns(made)

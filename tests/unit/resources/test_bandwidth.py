@@ -3,7 +3,7 @@ import math
 import pytest
 
 from builders import a_query
-from millrace_operator.lifecycle.scaling_inputs import bounds_of
+from millrace_operator.lifecycle.autoscaling.scaling_inputs import bounds_of
 from millrace_operator.resources.bandwidth import EGRESS, INGRESS, executor_network
 from millrace_operator.resources.restrictions import problems
 from millrace_operator.scaling.shape import Network

@@ -66,13 +66,13 @@ def test_a_folder_of_the_same_volume_in_all_pods_is_a_checkpoint(uri, driver, ex
         ("file:///mnt/state/trips", {"subPathExpr": "$(POD_NAME)"}, {"subPathExpr": "$(POD_NAME)"}),
     ],
 )
-def test_what_is_one_pods_own_is_none(uri, driver, executor):
+def test_a_folder_that_pods_do_not_share_is_no_checkpoint(uri, driver, executor):
     (problem,) = problems(query(uri, pod("driver", **driver), pod("executor", **executor)))
     assert str(problem).startswith(f'spec.checkpoint.uri: the checkpoint "{uri}" is not {SHARED}; write checkpoint:')
 
 
 @pytest.mark.parametrize("role", ["driver", "executor"])
-def test_it_has_to_be_mounted_by_the_container_that_writes_it(role):
+def test_a_checkpoint_has_to_be_mounted_by_the_container_that_writes_it(role):
     (problem,) = problems(query(**{role: pod("side")}))
     assert SHARED in str(problem)
 
@@ -80,8 +80,8 @@ def test_it_has_to_be_mounted_by_the_container_that_writes_it(role):
 def test_an_empty_volume_over_the_claims_is_noticed():
     """A template may replace any volume, also the one that the operator mounts for a claim."""
     empty = {"spec": {"volumes": [{"name": "checkpoint", "emptyDir": {}}]}}
-    (problem,) = problems(query(checkpoint={"claim": "state"}, driver=empty, executor=empty))
-    assert str(problem).startswith(f'spec.checkpoint.claim: the checkpoint "state" is not {SHARED}')
+    (problem,) = problems(query(checkpoint={"claimName": "state"}, driver=empty, executor=empty))
+    assert str(problem).startswith(f'spec.checkpoint.claimName: the checkpoint "state" is not {SHARED}')
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.confinement import DATA, checkpoint_overlaps, folders, path_problems
 from millrace_operator.resources.permissions import Permissions
-from millrace_operator.resources.policy import Policy
 from millrace_operator.resources.restrictions import problems
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .cases import SMALLEST, objects_of
 
@@ -97,7 +97,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("path", OUTSIDE.values(), ids=OUTSIDE)
-def test_any_other_path_is_not(path: str) -> None:
+def test_a_path_outside_of_mounted_claims_is_refused(path: str) -> None:
     assert refused(reading(path, ("/data", CLAIM))) == ["spec.sources.trips.files.path"]
 
 
@@ -206,7 +206,7 @@ def test_a_query_does_not_write_into_its_own_checkpoint_with_or_without_a_policy
     assert list(checkpoint_overlaps(query(sink={"files": {"path": f"{own}-results"}}))) == []
 
 
-def test_nor_by_another_mount_of_the_same_claim() -> None:
+def test_a_query_does_not_write_into_its_own_checkpoint_by_another_mount_of_its_claim() -> None:
     checkpoints = {"persistentVolumeClaim": {"claimName": "checkpoints"}}
     asked = query(("/mnt/all", checkpoints), sink={"files": {"path": "/mnt/all/trips-by-cell/spark"}})
     assert [each.field for each in checkpoint_overlaps(asked)] == ["spec.sink.files.path"]
@@ -217,7 +217,7 @@ def test_nor_by_another_mount_of_the_same_claim() -> None:
 
 
 @pytest.mark.parametrize("below", ["", "bank", "bank/spark/state"])
-def test_nor_within_a_policy_where_another_query_may_have_its_own(below: str) -> None:
+def test_a_policy_keeps_a_query_from_writing_where_another_may_have_its_checkpoint(below: str) -> None:
     mount = {"name": "checkpoint", "mountPath": "/mnt", **({"subPath": below} if below else {})}
     asked = query(sink={"files": {"path": "/mnt/results"}}).to_document()
     for pods, name in (("driver", "driver"), ("executors", "executor")):
@@ -230,7 +230,7 @@ def test_nor_within_a_policy_where_another_query_may_have_its_own(below: str) ->
 
 def policy(*rules: dict[str, Any]) -> Permissions:
     document = {"policy": [{"namespaces": ["cabs"], **rule} for rule in rules]}
-    return Permissions(Policy.model_validate(document, by_name=False))
+    return Permissions(TenancyPolicy.model_validate(document, by_name=False))
 
 
 def test_the_driver_is_told_what_it_has_to_enforce() -> None:

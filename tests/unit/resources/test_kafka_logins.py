@@ -16,7 +16,7 @@ from millrace_operator.resources.manifests import objects
 from millrace_operator.resources.names import Manifest, Owner
 from millrace_operator.resources.partitioner import Partitioners
 from millrace_operator.resources.pod_defaults import PodDefaults
-from millrace_operator.resources.policy import IdentityEndpoint
+from millrace_operator.resources.tenancy_policy import IdentityEndpoint
 
 from .cases import AUTH, CASES, IMAGE
 

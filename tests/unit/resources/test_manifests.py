@@ -128,12 +128,14 @@ def test_policies_of_a_query_do_not_overlap():
     assert of_job["ingress"][0]["from"] == [{"podSelector": of_job["podSelector"]}]
 
 
-@pytest.mark.parametrize("length", [1, 40, 41, 45])
-def test_the_name_of_replicas_leaves_room_for_the_hash_in_the_labels_of_their_pods(length):
-    names = {Owner("cabs", letter * length, UID).partitioner for letter in "ab"}
-    assert len(names) == 2
-    assert all(len(name) <= 52 and name.endswith("-partitioner") for name in names)
+@pytest.mark.parametrize("length", [1, 40, 41, 45, 46, 63])
+def test_the_names_of_stateful_sets_leave_room_for_the_hash_in_the_labels_of_their_pods(length):
+    owners = [Owner("cabs", f"{'a' * (length - 1)}{letter}", UID) for letter in "ab"]
+    names = {owner.partitioner for owner in owners} | {owner.driver for owner in owners}
+    assert len(names) == 4
+    assert all(len(name) <= 52 and name.endswith(("-driver", "-partitioner")) for name in names)
     assert Owner("cabs", f"{'a' * 30}-{'b' * 14}", UID).partitioner.count("--") == 0
+    assert Owner("cabs", f"{'a' * 35}-{'b' * 14}", UID).driver.count("--") == 0
 
 
 def test_memory_is_the_heap_and_what_is_beside_it():

@@ -4,9 +4,9 @@ import pytest
 
 from millrace_api.model.lookups import LookupsSpec
 from millrace_operator.resources.names import Owner
-from millrace_operator.resources.network import job_policy
+from millrace_operator.resources.network import job_network_policy
 from millrace_operator.resources.permissions import Permissions
-from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 NAMESPACE = "cabs"
 
@@ -14,8 +14,8 @@ NAMESPACE = "cabs"
 def test_what_all_rules_allow_of_identity_endpoints_is_open_and_nothing_else():
     def opened(*rules, namespace=NAMESPACE):
         asked = [{"namespaces": [NAMESPACE], **rule} for rule in rules]
-        permissions = Permissions(Policy.model_validate({"policy": asked}, by_name=False))
-        made = job_policy(Owner(namespace, "trips", "1"), permissions.identity_endpoints(namespace))
+        permissions = Permissions(TenancyPolicy.model_validate({"policy": asked}, by_name=False))
+        made = job_network_policy(Owner(namespace, "trips", "1"), permissions.identity_endpoints(namespace))
         return made["spec"]["egress"]
 
     closed, eks = opened(), {"identityEndpoints": ["EKS"]}
@@ -49,8 +49,8 @@ def test_the_port_for_look_ups_is_open_where_it_is_asked_for_and_nowhere_else(na
     secret = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
     document = {"tokens": secret, "tls": {"certificate": secret, "key": secret}, "namespaces": namespaces}
     asked = LookupsSpec.model_validate(document, by_name=False)
-    closed = job_policy(owner)["spec"]["ingress"]
-    (*others, rule) = job_policy(owner, (), asked)["spec"]["ingress"]
+    closed = job_network_policy(owner)["spec"]["ingress"]
+    (*others, rule) = job_network_policy(owner, (), asked)["spec"]["ingress"]
     assert others == closed
     assert rule == {"ports": [{"port": 8082, "protocol": "TCP"}]} | peers
     assert "8082" not in str(closed)

@@ -177,7 +177,7 @@ def test_no_broker_but_the_allowed_one_matches(address):
         ("kafka:9092", "[::1]:9092", False),
     ],
 )
-def test_brokers(pattern, address, expected):
+def test_patterns_of_brokers_match_host_and_port(pattern, address, expected):
     assert matches_any([pattern], broker(address)) is expected
 
 

@@ -8,7 +8,7 @@ from millrace_api.model.externals import ExternalKind
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.permissions import _CANONICAL, MOST_PROBLEMS, Account, Permissions
-from millrace_operator.resources.policy import Policy, PolicyRule
+from millrace_operator.resources.tenancy_policy import TenancyPolicy, TenancyRule
 from unit.fields.walk import fields
 
 from .cases import CASES
@@ -24,9 +24,9 @@ def test_what_a_rule_does_not_allow_is_refused(rule, allowed, asked, expected):
     assert said(Permissions(), query(**asked)) == [], "without a policy, all that is valid is allowed"
 
 
-def test_every_field_of_a_rule_has_such_a_case():
+def test_every_field_of_a_rule_has_a_case_that_it_refuses():
     """If this fails for a new field: add what it allows and what it refuses to ``REFUSED``."""
-    paths = {field.path.removeprefix("policy.policy[].") for field in fields(Policy, "policy")}
+    paths = {field.path.removeprefix("policy.policy[].") for field in fields(TenancyPolicy, "policy")}
     elsewhere = {"policy.policy", "namespaces", "exceptNamespaces"}  # in test_policy.py
     elsewhere |= {"identityEndpoints"}  # in test_network.py: it opens something, and refuses nothing
     assert {each[0] for each in REFUSED} == paths - elsewhere
@@ -39,7 +39,7 @@ def test_without_a_policy_all_cases_are_allowed(case):
 
 def test_a_query_has_to_keep_to_all_rules_and_hears_of_each():
     rules = [{"namespaces": ["*"], "limits": {"executors": 4}}, {"namespaces": ["ca*"], "limits": {"executors": 2}}]
-    both = Permissions(Policy.model_validate({"policy": rules}, by_name=False))
+    both = Permissions(TenancyPolicy.model_validate({"policy": rules}, by_name=False))
     assert said(both, query(executors__max=2)) == []
     assert [each.partition("than the ")[2][0] for each in said(both, query(executors__max=5))] == ["4", "2"]
 
@@ -87,4 +87,4 @@ def test_what_is_not_allowed_is_an_error_of_its_own():
 def test_a_rule_has_a_field_for_each_kind_of_server_and_role():
     beside = {"client_options", "data", "files", "identities", "logins", "s3_endpoints", "secrets", "tables"}
     assert {each.value for each in _CANONICAL} == {each.value for each in ExternalKind} - beside
-    assert {each.value for each in _CANONICAL} <= PolicyRule.model_fields.keys()
+    assert {each.value for each in _CANONICAL} <= TenancyRule.model_fields.keys()

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def policy_file(tmp_path):
 def test_a_mistake_is_one_sentence_with_its_place(policy_file, text, said):
     path = policy_file(text)
     with pytest.raises(MillraceError) as refused:
-        Policy.load(path)
+        TenancyPolicy.load(path)
     (problem,) = refused.value.problems
     assert str(problem).startswith(f"{path}{said}")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(MillraceError, match=r"policy\.yaml"):
-        Policy.load(tmp_path / "policy.yaml")
+        TenancyPolicy.load(tmp_path / "policy.yaml")
 
 
 def test_all_rules_that_match_a_namespace_are_for_it(policy_file):
@@ -72,7 +72,7 @@ policy:
   - {namespaces: ["*"], exceptNamespaces: [platform], limits: {executors: 16}}
   - {namespaces: ["team-*", platform], limits: {executors: 4}}
 """)
-    policy = Policy.load(path)
+    policy = TenancyPolicy.load(path)
     limits = {
         name: [rule.limits.executors for rule in policy.rules_for(name)] for name in ("other", "team-a", "platform")
     }

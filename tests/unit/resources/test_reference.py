@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tools.reference import docstrings, reference
 
 from millrace_api import crd
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
-from millrace_operator.lifecycle.chain_status import UpstreamReason
+from millrace_operator.lifecycle.autoscaling.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
+from millrace_operator.lifecycle.chains.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
-from millrace_operator.lifecycle.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
+from tools.reference import docstrings, reference
 
 FILE = Path(__file__).parents[3] / "docs" / "reference" / "streamquery.md"
 PAGE = reference()
@@ -82,7 +82,7 @@ def test_every_field_is_in_the_table_of_its_object():
     assert [(path, name) for path, name in FIELDS if name not in rows(section_of(path))] == []
 
 
-def test_nothing_is_without_a_description():
+def test_every_entry_of_the_page_has_a_description():
     cells = [cell for line in PAGE.splitlines() if line.startswith("|") for cell in line.split("|")[1:-1]]
     assert len(cells) > 1000
     assert [cell for cell in cells if not cell.strip()] == []
@@ -91,19 +91,19 @@ def test_nothing_is_without_a_description():
 
 
 @pytest.mark.parametrize("field", EFFECTS)
-def test_it_says_what_a_change_takes(field):
+def test_the_page_says_what_a_change_of_each_field_takes(field):
     above, _, name = f"spec.{field}".rpartition(".")
     assert rows(above)[name][-1] == EFFECTS[field]
 
 
 def test_what_is_below_a_field_takes_the_same():
     assert rows("spec.sources.*.kafka")["topic"][-1] == "driver replaced"
-    assert rows("spec.checkpoint")["claim"][-1] == "fixed"
+    assert rows("spec.checkpoint")["claimName"][-1] == "fixed"
     assert rows("spec.partitioner.replicas")["max"][-1] == "in place"
     assert rows("spec")["executors"][-1] == "by field"
 
 
-def test_types_bounds_and_defaults():
+def test_the_page_has_types_bounds_and_defaults():
     assert rows("spec.scaling")["target"][:2] == ["number (above 0 and at most 1)", "`0.9`"]
     assert rows("spec.scaling")["step"][0] == "number (above 0 and below 1)"
     assert rows("spec")["batchInterval"][:2] == ["duration longer than zero", "`2s`"]
@@ -134,7 +134,7 @@ def test_every_reason_has_a_meaning(section):
     assert all(meaning[0].endswith(".") for meaning in found.values())
 
 
-def test_annotations_and_columns():
+def test_the_page_has_all_annotations_and_columns():
     assert set(rows("Annotations")) == set(Annotation)
     assert all(f"| {name} | `{path}` |" in SECTIONS["Columns"] for name, _, path, _ in COLUMNS)
 

@@ -11,17 +11,7 @@ from millrace_operator.resources.pods import driver_pod, executor_pod, partition
 from millrace_operator.resources.restrictions import problems
 
 from .cases import CASES, SMALLEST, query_of
-
-ROLES = ("driver", "executors", "partitioner.pod")
-"""Fields of the spec with a pod template."""
-
-
-def templated(template, role):
-    document = yaml.safe_load(SMALLEST)
-    above, *below = role.split(".")
-    part = {"podTemplate": template}
-    document["spec"][above] = {below[0]: part} if below else part
-    return StreamQuery.model_validate(document, by_name=False)
+from .templated import ROLES, container, templated
 
 
 def with_setting(name, value):
@@ -34,10 +24,6 @@ def with_template(spec, role="driver"):
     return templated({"spec": spec}, role)
 
 
-def container(**parts):
-    return {"containers": [{"name": "driver", **parts}]}
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_what_the_cases_ask_for_is_allowed(case):
     document = yaml.safe_load(CASES[case])
@@ -47,7 +33,7 @@ def test_what_the_cases_ask_for_is_allowed(case):
 @pytest.mark.parametrize(
     ("checkpoint", "said"),
     [
-        (None, "spec.checkpoint: a query on a cluster needs a checkpoint; write checkpoint: {claim: NAME}"),
+        (None, "spec.checkpoint: a query on a cluster needs a checkpoint; write checkpoint: {claimName: NAME}"),
         (
             {"uri": "gs://bucket/state"},
             'spec.checkpoint.uri: a checkpoint at "gs://bucket/state" is not supported on a cluster',

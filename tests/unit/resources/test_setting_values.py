@@ -8,7 +8,7 @@ import yaml
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.permissions import Permissions
-from millrace_operator.resources.policy import Policy
+from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .cases import SMALLEST
 
@@ -17,7 +17,7 @@ def allowed(name: str, value: str, **rule: object) -> bool:
     document = yaml.safe_load(SMALLEST)
     document["spec"]["sparkConf"] = {name: value}
     query: StreamQuery = read_query(document)
-    policy = Policy.model_validate({"policy": [{"namespaces": ["cabs"], **rule}]}, by_name=False)
+    policy = TenancyPolicy.model_validate({"policy": [{"namespaces": ["cabs"], **rule}]}, by_name=False)
     return Permissions(policy).allow(query, "cabs")
 
 

@@ -24,7 +24,10 @@ def changes(before, after):
     return [(each.path, each.old, each.new, each.consequence) for each in spec_changes(old, new)]
 
 
-@pytest.mark.parametrize("same", [{}, {"batchInterval": "2s"}, {"executors": {"cores": 2}}, {"sparkConf": {}}])
+@pytest.mark.parametrize(
+    "same",
+    [{}, {"batchInterval": "2s"}, {"executors": {"cores": 2}}, {"executors": {"cores": "2000m"}}, {"sparkConf": {}}],
+)
 def test_a_default_that_is_written_out_is_no_change(same):
     assert changes({}, same) == []
 

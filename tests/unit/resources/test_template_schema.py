@@ -4,7 +4,7 @@ import pytest
 
 from millrace_operator.resources.restrictions import problems
 
-from .test_restrictions import ROLES, container, templated
+from .templated import ROLES, container, templated
 
 READ_OTHERWISE = [
     ({"spec": container(securityContext={"runAsUser": "0"})}, 'securityContext.runAsUser: "0" is not a whole number'),

@@ -51,7 +51,9 @@ def test_a_backlog_is_worked_off_nearly_as_soon_as_by_one_who_knows_the_costs(
 
 
 @given(fixed_times, task_times, costs, intervals, st.lists(hot_shares, min_size=2, max_size=4), st.booleans())
-def test_that_holds_where_a_key_gets_hot_and_where_the_plan_changes(fixed, task, cost, interval, hot, replanned):
+def test_a_backlog_is_worked_off_soon_where_a_key_gets_hot_and_where_the_plan_changes(
+    fixed, task, cost, interval, hot, replanned
+):
     def job():
         changes = [Change(part * n, each, ("pkg", 2, n) if replanned else PLAN) for n, each in enumerate(hot[1:], 1)]
         return Job(fixed, cost, task, hot=hot[0], changes=changes)
@@ -63,7 +65,7 @@ def test_that_holds_where_a_key_gets_hot_and_where_the_plan_changes(fixed, task,
 
 @pytest.mark.parametrize("fixed", [0.05, 0.3, 1.0, 1.7, 4.0])
 @pytest.mark.parametrize("cost", [1e-6, 2e-5, 1e-3])
-def test_that_holds_with_noise(fixed, cost):
+def test_a_backlog_is_worked_off_soon_under_noise(fixed, cost):
     ratios = []
     for seed in range(20):
         job, other = (Job(fixed, cost, 0.1, noise=0.15, seed=seed) for _ in range(2))
@@ -120,7 +122,7 @@ def test_what_arrives_within_an_interval_is_let_in_where_the_job_can_do_it(fixed
     assert sum(rows < there for there, rows in could) <= 6  # of the first ones, when little is known
 
 
-def test_more_arrives_than_the_job_can_do_and_batches_get_as_long_as_that_takes():
+def test_batches_outlast_their_interval_where_more_arrives_than_the_job_can_do():
     admission, job = an_admission(), Job(0.4, 1e-3)
     for _ in range(5):
         admission.finished(job.run(6000, arrived=6000))

@@ -5,6 +5,7 @@ from pyspark.sql.types import StructType
 
 from builders import a_query
 from millrace_api.errors import MillraceError
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.run import end_of_input
@@ -48,7 +49,7 @@ def closing_time(tmp_path, monkeypatch):
         monkeypatch.setattr(end_of_input, "executed_plan", lambda _: plan)
         monkeypatch.setattr(end_of_input, "held_results", lambda *_, timers: list(held) if timers else [])
         spec = a_query("spec", "emit", value=emit).spec
-        query = CompiledQuery(Native("SELECT 1", ""), StructType(), aggregates)
+        query = CompiledQuery(Native(parsed_query("SELECT 1"), ""), StructType(), aggregates)
         ask.checkpoint = Checkpoint(tmp_path, **checkpoint)
         return EndOfInput(None, spec, query, ask.checkpoint).closing_time(None, 0)
 

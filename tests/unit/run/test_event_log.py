@@ -16,11 +16,11 @@ from millrace_jobs import event_log
 from millrace_jobs.event_log import EventLog, EventLogKeeper, compact, event_files, folder_name, kept_lines
 from unit.fields.documents import KAFKA, query
 
+from .event_lines import ALWAYS, TASK, kept, lines
+
 START = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"
 END = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryTerminatedEvent"
 PROGRESS = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgressEvent"
-ALWAYS = [{"Event": f"SparkListener{name}"} for name in ("LogStart", "ApplicationStart", "EnvironmentUpdate")]
-TASK = {"Event": "SparkListenerTaskEnd", "Stage ID": 1}
 
 
 def executor(kind, number):
@@ -29,14 +29,6 @@ def executor(kind, number):
 
 def blocks(kind, number):
     return {"Event": f"SparkListenerBlockManager{kind}", "Block Manager ID": {"Executor ID": str(number), "Port": 1}}
-
-
-def lines(events):
-    return [json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in events]
-
-
-def kept(*events):
-    return [json.loads(each) for each in kept_lines(lines(events))]
 
 
 def write(folder: Path, number: int, *events, suffix=""):

@@ -48,7 +48,7 @@ def problems(sql, sink=TABLE_SINK, **more):
         ("WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w", "it has a WITH clause"),
     ],
 )
-def test_what_reads_a_table_and_cannot_run(sql, said):
+def test_a_query_over_a_table_that_cannot_run_is_refused(sql, said):
     [problem] = problems(sql)
     assert "the query reads a table, and " in problem
     assert said.lower() in problem.lower()
@@ -195,7 +195,7 @@ def test_the_metadata_of_kafka_is_known_to_the_planner():
         ("SELECT k, count(*) AS v FROM s GROUP BY k", None),
     ],
 )
-def test_what_replicas_of_their_own_cannot_place(sql, said):
+def test_queries_that_dedicated_replicas_cannot_place_are_refused(sql, said):
     sink = {"kafka": {**KAFKA, "topic": "out"}}
     sources = {"s": source("s")} | ({"p": source("p", table={"keys": ["k"]})} if "JOIN" in sql else {})
     found = problems(sql, sink, sources=sources, partitioner={"algorithm": "pkg", "placement": "Dedicated"})
@@ -218,7 +218,7 @@ def test_what_replicas_of_their_own_cannot_place(sql, said):
         ({"sql": "SELECT k, sum(n + 1) AS v FROM s WHERE n > 2 GROUP BY k"}, {}, {}, None),
     ],
 )  # fmt: skip
-def test_what_replicas_of_their_own_cannot_read_or_compute(query, of_source, more, said):
+def test_queries_that_dedicated_replicas_cannot_read_or_compute_are_refused(query, of_source, more, said):
     placed = {"sources": {"s": source("s", **of_source)}, "partitioner": {"algorithm": "pkg", "placement": "Dedicated"}}
     found = problems("SELECT 1", {"kafka": {**KAFKA, "topic": "out"}}, **placed, **more, query=query)
     assert len(found) == (said is not None)

@@ -59,7 +59,7 @@ def test_a_traceback_tells_whose_failure_it_was(text, failure):
         ("", "DriverFailed"),
     ],
 )
-def test_the_field_tells_it_too(field, failure):
+def test_the_field_of_a_problem_decides_whose_failure_it_was(field, failure):
     assert class_of(MillraceError(Problem("no", field=field))) == failure
 
 
@@ -68,14 +68,14 @@ def test_a_checkpoint_that_cannot_be_written_for_want_of_space_is_not_unusable()
     assert class_of(MillraceError(problem)) == "DiskFull"
 
 
-def test_who_raises_it_knows_best():
+def test_a_class_given_by_the_raiser_comes_before_that_of_the_field():
     error = MillraceError(Problem("no", field="spec.checkpoint"))
     error.failure = class_of_text("")
     assert class_of(error) == "DriverFailed"
     assert class_of(ValueError("no")) == "DriverFailed"
 
 
-def test_it_is_written_where_somebody_asks_for_it(tmp_path, monkeypatch):
+def test_the_report_is_written_to_the_file_that_is_asked_for(tmp_path, monkeypatch):
     place = tmp_path / "termination-log"
     monkeypatch.delenv(REPORT_VARIABLE, raising=False)
     write_report(MillraceError("no"))

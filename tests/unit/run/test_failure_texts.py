@@ -125,7 +125,7 @@ def test_what_may_pass_by_itself_is_transient(text):
         DRIVER + WORKER + AWAY.replace("Transient", "Millrace"),
     ],
 )
-def test_what_does_not_pass_is_not(text):
+def test_a_failure_that_does_not_pass_is_not_transient(text):
     assert type(explain_failure(text)) is MillraceError
 
 

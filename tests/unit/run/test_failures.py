@@ -63,7 +63,7 @@ def test_spark_speaks_without_its_error_class_and_state() -> None:
 @pytest.mark.parametrize(
     "text", ["java.io.IOException: No space left on device" + JVM, "OSError: [Errno 28] No space left on device: 'x'"]
 )
-def test_a_full_disk(text: str) -> None:
+def test_a_full_disk_is_one_sentence_with_a_remedy(text: str) -> None:
     assert "a disk is full; free some space, then run the same command again" in str(explain_failure(text))
 
 
@@ -75,7 +75,7 @@ def test_a_full_disk(text: str) -> None:
         ("Traceback (most recent call last):\nValueError: odd", "ValueError: odd"),
     ],
 )
-def test_anything_else_is_its_first_words(text: str, said: str) -> None:
+def test_any_other_failure_is_quoted_by_its_first_words(text: str, said: str) -> None:
     assert str(explain_failure(text)) == f"the query failed: {said}; run with --debug to see where"
 
 

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from millrace_jobs.run.gc_times import GarbageCollection
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 
 
 class Cluster:
@@ -48,7 +48,7 @@ def test_what_is_new_counts_also_of_executors_that_come_and_go():
     assert cluster.later(700) == {"driver": 0, "executors": 0}
 
 
-def test_it_is_read_every_ten_seconds_at_most_and_not_once_the_jvm_has_ended():
+def test_garbage_collection_is_read_every_ten_seconds_while_the_jvm_runs():
     cluster = Cluster()
     assert cluster.later(500) == {"driver": 0.5, "executors": 0}
     cluster.driver, cluster.now = 600, cluster.now + 9
@@ -57,7 +57,7 @@ def test_it_is_read_every_ten_seconds_at_most_and_not_once_the_jvm_has_ended():
     assert cluster.later(700) == {}
 
 
-def test_it_is_exported():
+def test_garbage_collection_is_exported_by_role():
     metrics = JobMetrics("trips")
     metrics.record_gc({"driver": 0.5, "executors": 0})
     metrics.record_gc({})

@@ -129,7 +129,7 @@ def test_a_failure_is_for_good_and_its_first_reason_counts():
 
 
 @given(st.lists(st.sampled_from(["running", "computed", "closing", "failed", "wait"]), max_size=12))
-def test_ready_only_while_running_and_dead_only_by_failure_or_hang(calls):
+def test_a_query_is_ready_only_while_running_and_dead_only_by_failure_or_hang(calls):
     health, clock = health_and_clock()
     for call in calls:
         if call == "wait":

@@ -5,18 +5,18 @@ import sys
 
 import pytest
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.run.inputs import no_record_note, require_other_places, waiting_note
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.generated.rows import RateSource
 from millrace_jobs.sources.lakehouse.source import LakehouseSource
 
 
 def source(tmp_path, path):
-    return FilesSource("events", path, "csv", arrow_schema([("n", "INT")]), str(tmp_path / "log"))
+    return FilesSource("events", path, "csv", a_schema([("n", "INT")]), str(tmp_path / "log"))
 
 
 def spec(sink, letters=None, **parts):
@@ -47,7 +47,7 @@ def test_results_that_would_come_back_as_records_are_refused(folder, path, sink)
 
 def test_results_that_would_be_in_a_table_that_is_read_are_refused(folder):
     table = DeltaSourceSpec.model_validate({"path": "in"})
-    sources = {"events": LakehouseSource("events", table, arrow_schema([("n", "INT")]), folder / "state", "iso")}
+    sources = {"events": LakehouseSource("events", table, a_schema([("n", "INT")]), folder / "state", "iso")}
     with pytest.raises(MillraceError, match="source events reads the Delta table in, so every result would come back"):
         require_other_places(spec({"files": {"path": "in", "format": "csv"}}), sources)
     require_other_places(spec({"files": {"path": "out", "format": "csv"}}), sources)

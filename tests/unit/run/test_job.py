@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from builders import a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.pipeline.projection import Projection
@@ -22,13 +23,13 @@ from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import Scan
 from millrace_jobs.queries.tables.table_query import TableQuery
-from millrace_jobs.run import inputs, platform
+from millrace_jobs.run import inputs, opening, platform, preparing
 from millrace_jobs.run import job as module
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
 from spark_logs import Log, offset
 
-DISTINCT = Native("SELECT DISTINCT cell FROM trips", "it has DISTINCT")
+DISTINCT = Native(parsed_query("SELECT DISTINCT cell FROM trips"), "it has DISTINCT")
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
 
 
@@ -41,17 +42,14 @@ class Start:
         sink = SimpleNamespace(place="nowhere", prepare=self._step("prepared"))
         sink.close, sink.withdraw = self._step("sink closed"), self._step("sink withdrawn")
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
-        acted = {
-            "checkpoint_root": lambda _: root,
-            "check_sinks": lambda _: None,
-            "stop": self._step("spark stopped"),
-            "compile_query": self._step("planned", CompiledQuery(DISTINCT, StructType(), True)),
-            "result_keys": lambda *_: None,
-            "open_sinks": self._step("sink", sink),
-            "QueryRun": lambda **_: SimpleNamespace(drain=lambda: None),
-        }
-        for name, act in acted.items():
-            monkeypatch.setattr(module, name, act)
+        monkeypatch.setattr(opening, "checkpoint_root", lambda _: root)
+        monkeypatch.setattr(opening, "check_sinks", lambda _: None)
+        planned = CompiledQuery(DISTINCT, StructType(), True)
+        monkeypatch.setattr(preparing, "compile_query", self._step("planned", planned))
+        monkeypatch.setattr(preparing, "result_keys", lambda *_: None)
+        monkeypatch.setattr(preparing, "open_sinks", self._step("sink", sink))
+        monkeypatch.setattr(module, "stop", self._step("spark stopped"))
+        monkeypatch.setattr(module, "QueryRun", lambda *_, **__: SimpleNamespace(drain=lambda: None))
         monkeypatch.setattr(inputs, "open_source", self._step("sources", SimpleNamespace(schema=pa.schema([]))))
         monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
         monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
@@ -81,7 +79,7 @@ ALL = ["sources", "spark", "planned", "sink", "prepared"]
 END = ["sink closed", "spark stopped"]
 
 
-def test_a_start(start):
+def test_a_start_takes_all_steps_in_order(start):
     start()
     assert start.steps == [*ALL, "running", *END]
 
@@ -93,7 +91,7 @@ def test_a_start(start):
         ("prepared", [*ALL, *END]),
     ],
 )
-def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, tmp_path, step, taken):
+def test_a_run_that_is_stopped_while_it_starts_skips_the_rest(start, tmp_path, step, taken):
     def stop():
         assert start.run.is_starting
         start.run.stop()
@@ -103,14 +101,14 @@ def test_who_wants_it_to_end_while_it_starts_need_not_wait_for_the_rest(start, t
     assert not (tmp_path / "checkpoint" / "lease.json").exists()
 
 
-def test_who_wants_it_to_end_at_once(start, monkeypatch, tmp_path):
-    opened = module.Checkpoint.open
+def test_a_run_that_is_stopped_at_once_does_not_start_spark(start, monkeypatch, tmp_path):
+    opened = Checkpoint.open
 
     def stop(checkpoint, query, partitions):
         opened(checkpoint, query, partitions)
         start.run.stop()
 
-    monkeypatch.setattr(module.Checkpoint, "open", stop)
+    monkeypatch.setattr(Checkpoint, "open", stop)
     start()
     assert start.steps == []
     assert not (tmp_path / "checkpoint" / "lease.json").exists()
@@ -220,7 +218,7 @@ PLACED = Routed("trips", None, Projection("", (), pa.schema([]), 1), None, None)
     ],
 )
 def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, capsys, algorithm, execution, why):
-    monkeypatch.setattr(module, "compile_query", lambda *_: CompiledQuery(execution, StructType(), True))
+    monkeypatch.setattr(preparing, "compile_query", lambda *_: CompiledQuery(execution, StructType(), True))
     monkeypatch.setattr(Routed, "layout", lambda _: {})
     start(a_query("spec", "partitioner", value={"algorithm": algorithm}))
     said = " ".join(capsys.readouterr().out.split())
@@ -229,8 +227,10 @@ def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, cap
 
 
 def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_its_state(start, monkeypatch):
-    joined = Native("SELECT count(*) AS n FROM trips JOIN cells ON a = b", "the state was built by Spark's own plan")
-    monkeypatch.setattr(module, "continue_from", lambda *_: (CompiledQuery(joined, StructType(), True), None))
+    joined = Native(
+        parsed_query("SELECT count(*) AS n FROM trips JOIN cells ON a = b"), "the state was built by Spark's own plan"
+    )
+    monkeypatch.setattr(preparing, "continue_from", lambda *_: (CompiledQuery(joined, StructType(), True), None))
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
         start(a_query("spec", "sink", value={"kafka": kafka}))

@@ -29,7 +29,7 @@ def test_windows_count_as_closed_where_the_input_of_all_sources_has_ended(offset
 def test_the_reason_names_what_to_change():
     spec = a_query().spec
     follows = (
-        "the watermark follows the latest event time, and a longer spec.sources.trips.watermark.delay: 10 minutes "
+        "the watermark follows the latest event time, and a longer spec.sources.trips.watermark.delay: 10m "
         "keeps windows open longer"
     )
     began = "late=7: the windows of these records had closed: "

@@ -11,11 +11,13 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs import jvm
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.run import loop as run_module
+from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.loop import QueryRun
 from millrace_jobs.sinks.base import LastBatch
@@ -29,7 +31,7 @@ DOCUMENT = {
             "trips": {
                 "files": {"path": "data/*.csv", "format": "csv"},
                 "schema": "at TIMESTAMP, fare DOUBLE",
-                "watermark": {"column": "at", "delay": "10 minutes"},
+                "watermark": {"column": "at", "delay": "10m"},
             }
         },
         "query": {"sql": "SELECT count(*) FROM trips GROUP BY window(at, '1 minute')"},
@@ -97,17 +99,13 @@ def run(tmp_path, monkeypatch, log):
     monkeypatch.setattr(jvm, "is_running", lambda: True)
     monkeypatch.setattr(run_module.Listener, "register", lambda *_: lambda: log.append("deaf"))
     monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
+    compiled = CompiledQuery(Native(parsed_query("SELECT 1"), ""), StructType(), aggregates=True)
     made = QueryRun(
-        spark=None,
-        name="fares",
-        spec=StreamQuery.model_validate(DOCUMENT).spec,
-        query=CompiledQuery(Native("SELECT 1", ""), StructType(), aggregates=True),
-        sources={"trips": SimpleNamespace(exhausted=lambda _: True)},
-        sink=None,
-        checkpoint=Checkpoint(tmp_path),
+        RunQuery("fares", StreamQuery.model_validate(DOCUMENT).spec, compiled, sink=None),
+        RunInputs({"trips": SimpleNamespace(exhausted=lambda _: True)}),
+        Engine(None, Checkpoint(tmp_path), tmp_path),
         plans=FixedPlan(Plan.model_validate({"epoch": 1, "algorithm": "hash", "parallelism": 1, "replicas": 1})),
         watcher=Watcher(),
-        workspace=tmp_path,
     )
     tell = made._steering.instruct_sources
 
@@ -141,7 +139,7 @@ def test_the_sources_are_drained_before_the_query_is_stopped(run, log):
     assert log[:3] == ["go on", "drain", "stopped"]
 
 
-def test_it_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
+def test_a_query_is_accepted_once_and_only_where_spark_starts_it(run, monkeypatch):
     instructed, start = [], run._start
 
     def refuse(*_, **__):
@@ -216,7 +214,7 @@ def test_an_unexpected_error_stops_the_query_before_anything_is_closed(run, log)
 
 
 def test_a_lost_lease_stops_the_query(run, log):
-    run.checkpoint.lost = MillraceError(Problem("this driver ends", ""))
+    run.engine.checkpoint.lost = MillraceError(Problem("this driver ends", ""))
     with pytest.raises(MillraceError, match="this driver ends"):
         run.run()
     assert log == ["go on", "stopped", "deaf"]

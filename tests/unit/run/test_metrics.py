@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
-from millrace_jobs.run.metrics import CHECKPOINT_FAILURES, JobMetrics
+from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask
@@ -67,7 +67,7 @@ def placed(*ids):
     return a_batch(placement=sketch)
 
 
-def test_exports_exactly_the_contract():
+def test_a_job_exports_exactly_the_contract():
     last = replace(placed(0, 1), latencies=latencies((0.2, 10)), behind={("flights", "departures-3"): 7})
     metrics = recorded(placed(0, 1), last)
     metrics.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
@@ -79,7 +79,7 @@ def test_exports_exactly_the_contract():
             assert sample.labels["query"] == "flights"
 
 
-def test_openmetrics_reads_it_too():
+def test_the_metrics_are_valid_openmetrics_too():
     families = list(parse_openmetrics(generate_openmetrics(recorded(a_batch()).registry).decode()))
     assert len(families) == len(CONTRACT)
 
@@ -104,7 +104,7 @@ def test_before_the_first_batch_counters_are_zero_and_nothing_else_is_claimed():
     assert names(JobMetrics("flights")) == counters
 
 
-def test_a_batch():
+def test_a_batch_sets_every_metric_of_the_contract():
     combined = tuple(CombineTask(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28), (1240, 31), (1240, 27)))
     batch = a_batch(
         seconds=0.84, interval=2.0, waiting=70, rejected=3, late=2, incomplete=4, combined=combined, state_updates=60
@@ -195,7 +195,7 @@ def test_what_a_batch_does_not_know_is_absent():
     }
 
 
-def test_what_auto_predicted_and_switched():
+def test_predictions_and_switches_of_auto_are_exported():
     metrics = recorded(a_batch())
     candidate = Candidate("hash", BatchTime(0.1, 2.0, 0.1, 0.1), 3.0, 100, by_rule=False)
     even = replace(candidate, algorithm="pkg", time=BatchTime(0.1, 1.0, 0.1, 0.1), imbalance=0.0)
@@ -352,7 +352,7 @@ def test_progress_is_the_end_of_a_batch_or_having_nothing_to_do(monkeypatch):
     assert value(metrics, "millrace_batches_total") == 1
 
 
-def test_the_volume_of_the_checkpoint(tmp_path):
+def test_size_and_free_space_of_the_checkpoints_volume_are_exported(tmp_path):
     metrics = JobMetrics("flights", checkpoint=tmp_path)
     metrics.record_idle()
     size, free = (value(metrics, f"millrace_checkpoint_volume_{each}_bytes") for each in ("size", "free"))
@@ -367,7 +367,7 @@ def test_a_volume_that_cannot_be_read_is_not_shown(checkpoint):
     assert value(metrics, "millrace_batches_total") == 1
 
 
-def test_partitions_that_are_behind_until_they_are_not():
+def test_a_partition_has_a_lag_until_it_is_read_to_its_end():
     name = "millrace_source_partition_lag_rows"
     labels = {"source": "flights", "partition": "departures-3"} | QUERY
     metrics = recorded(replace(a_batch(), behind={("flights", "departures-3"): 7}))

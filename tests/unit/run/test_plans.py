@@ -56,7 +56,7 @@ def skewed_batch(number, algorithm):
         (routed(keys=0), "shuffle"),
     ],
 )
-def test_the_first_algorithm_is_by_query(query, first):
+def test_the_first_algorithm_depends_on_the_query(query, first):
     assert first_algorithm(query) == first
 
 
@@ -71,19 +71,19 @@ def test_a_later_run_goes_on_with_the_algorithm_of_the_last_batch():
 
 
 @pytest.mark.parametrize("last", ALGORITHMS)
-def test_it_goes_on_only_with_one_that_it_can_judge(last):
+def test_a_run_goes_on_only_with_an_algorithm_that_it_can_judge(last):
     assert first_algorithm(routed(), replace(PIN, algorithm=last)) in CANDIDATES
 
 
-def test_priors_are_by_query():
-    assert routed().prior.slice_record is None
-    assert routed(sql=True).prior.windows == 1
-    assert routed(sql=True, window=HOPPING).prior.windows == 60
+def test_the_prior_depends_on_the_query():
+    assert routed().choice.prior.slice_record is None
+    assert routed(sql=True).choice.prior.windows == 1
+    assert routed(sql=True, window=HOPPING).choice.prior.windows == 60
 
 
 def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
     reported = []
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), reported.append)
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed().choice, lambda: Resources(4, 4), reported.append)
     assert plans.current() == PLAN
     assert plans.current() is None
     for number in range(6):
@@ -99,13 +99,13 @@ def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
 
 
 def test_a_batch_without_a_plan_is_left_out():
-    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed(), lambda: Resources(4, 4), print)
+    plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed().choice, lambda: Resources(4, 4), print)
     for number in range(6):
         plans.observe(replace(skewed_batch(number, "hash"), pin=None))
     assert plans.selector.candidates == {}
 
 
-def test_what_the_selector_knows_of_a_batch():
+def test_the_selector_gets_the_measurements_of_a_batch():
     report = skewed_batch(3, "hash")
     batch = measured(replace(report, state_updates=9))
     assert (batch.number, batch.algorithm, batch.workers, batch.replicas) == (3, "hash", 4, 2)

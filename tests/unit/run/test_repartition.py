@@ -7,7 +7,7 @@ from py4j.protocol import Py4JNetworkError
 
 from builders import a_query
 from millrace_api.errors import MillraceError
-from millrace_jobs import jvm
+from millrace_jobs.process import jvm
 from millrace_jobs.run import state as module
 from millrace_jobs.run.state import repartition, replace_state
 from spark_logs import Log, offset

@@ -36,7 +36,7 @@ def test_streams_wait_for_tables_that_change(sources, waiting):
     assert made.waiting == ()
 
 
-def test_they_begin_after_a_batch_that_leaves_nothing_in_any_table():
+def test_streams_begin_after_a_batch_that_leaves_nothing_in_any_table():
     made = loading(events=STREAM, prices=TABLE, plans=TABLE)
     for waiting_in in ({"prices": 3, "plans": 0}, {"prices": 0, "plans": 1, "events": 0}):
         made.learn_from(a_batch(waiting_in=waiting_in))
@@ -53,7 +53,7 @@ def test_a_batch_that_an_earlier_run_planned_says_nothing_about_the_tables():
     assert made.waiting == ()
 
 
-def test_they_begin_if_the_tables_have_nothing_new():
+def test_streams_begin_if_the_tables_have_nothing_new():
     made = loading(events=STREAM, prices=TABLE)
     made.idle()
     assert made.waiting == ()

@@ -129,7 +129,7 @@ def test_a_start_without_the_table_goes_on_with_its_content(tables):
         assert bounded.newest() == first
 
 
-def test_a_table_that_is_too_large(tables):
+def test_a_table_that_is_too_large_is_refused(tables):
     write("who,town\n" + "".join(f"{n},{'x' * 60}\n" for n in range(20)))
     field = "spec.sources.towns.table"
     for limit, value, said in ("maxRows", 19, "more than 19 rows"), ("maxSize", "1k", "more than 1k in memory"):
@@ -150,7 +150,7 @@ def test_another_schema_repeats_a_batch_with_the_newest_content(tables):
         assert any("repeated with the newest content" in each for each in again.messages())
 
 
-def test_old_contents_go(tables, tmp_path):
+def test_old_contents_of_a_table_are_removed(tables, tmp_path):
     folder = tmp_path / "tables" / "towns"
     oldest: dict[str, str] = {}
     write("who,town\na,Rome\n")

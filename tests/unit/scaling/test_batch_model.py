@@ -97,11 +97,11 @@ def test_intervals_follow_from_how_unsure_the_costs_are():
     assert found.high / found.seconds == pytest.approx(found.seconds / found.low)
 
 
-def test_no_plans_no_predictions():
+def test_without_plans_there_are_no_predictions():
     assert MODEL.predict([], LOAD).seconds.shape == (0,)
 
 
-def test_fifty_stages_and_a_thousand_plans():
+def test_fifty_stages_are_predicted_for_a_thousand_plans():
     kinds = list(Tasks)
     stages = tuple(JobStage(f"s{i}", kinds[i % 3], list(Skewed)[i % 3]) for i in range(50))
     costs = np.random.default_rng(0).uniform(0, 1e-5, (50, 4))

@@ -150,7 +150,7 @@ def test_memory_is_bounded():
     assert {entry["seen"]["plan"]["parallelism"] for entry in stored} == set(range(9, SHAPES + 9))
 
 
-def test_it_survives_a_restart():
+def test_a_calibration_survives_a_restart():
     job = TrueJob(noise=0.05)
     before = calibrated(job)
     stored = json.loads(json.dumps(before.save()))
@@ -163,7 +163,7 @@ def test_it_survives_a_restart():
     )
 
 
-def test_it_is_ready_after_a_few_observations():
+def test_a_calibration_is_ready_after_a_few_observations():
     job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
     states = []
     for _ in range(4):

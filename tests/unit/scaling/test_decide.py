@@ -58,7 +58,7 @@ def test_a_decision_explains_itself():
     assert f"2/4/4 -> {decision.plan}" in decision.sentence
 
 
-def test_the_drivers_are_told():
+def test_a_decision_names_what_drove_the_load():
     _, policy = run(scenario(ramp(150e3, 400e3, 200, 500, 600), Shape(1, 4, 2)))
     assert policy.changes[-1].drivers == {LoadDriver.RATE}
 

@@ -85,7 +85,7 @@ def test_longer_use_restarts_the_delay():
     assert demand.largest(200, 180.0) is None
 
 
-def test_it_is_waited_for_a_demand_that_falls():
+def test_a_demand_is_unknown_while_it_falls():
     falling = underused(Demand(180.0), lambda now: 3e4 if now < 40 else 1e4)
     assert falling.largest(200, 180.0) is None
     underused(falling, lambda now: 1e4, since=205, until=240)

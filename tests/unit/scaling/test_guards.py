@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from millrace_operator.scaling.decision.decision import Reason
-from millrace_operator.scaling.decision.guards import Limit, Limits
+from millrace_operator.scaling.decision.limits import Limit, Limits
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
 from millrace_operator.scaling.shape import Shape
@@ -43,7 +43,7 @@ def test_without_anything_that_holds_it_back_a_job_gets_what_it_needs():
     assert decision.guard is None
 
 
-def test_bounds():
+def test_a_plan_stays_within_the_bounds():
     most = replace(BOUNDS, executors=replace(BOUNDS.executors, high=3))
     decision = overloaded(scaler(bounds=most))
     assert (decision.plan.executors, decision.guard) == (3, Guard.BOUNDS)
@@ -59,7 +59,7 @@ def test_a_plan_outside_the_bounds_comes_back_even_without_an_answer():
     assert (decision.reason, decision.plan) == (Reason.OUT_OF_BOUNDS, Shape(3, 4, 4))
 
 
-def test_quota():
+def test_a_plan_stays_within_the_quota():
     decision = overloaded(scaler(), executors_quota=3)
     assert (decision.plan.executors, decision.guard) == (3, Guard.QUOTA)
     assert "quota allows 3 executors" in decision.sentence
@@ -116,7 +116,7 @@ def test_what_the_cluster_did_not_have_is_asked_for_again_after_a_while():
     assert again.plan.executors > 2
 
 
-def test_cooldown():
+def test_no_change_follows_another_within_the_cooldown():
     def decisions_after_change(*off):
         mind, job = scaler(*off, grace=30), calm()
         job.steps(mind, 8)
@@ -130,7 +130,7 @@ def test_cooldown():
 
 
 @pytest.mark.parametrize("pause", ["paused", "scale_out_paused"])
-def test_paused_scale_out(pause):
+def test_a_pause_stops_scale_out(pause):
     guard = Guard.PAUSED if pause == "paused" else Guard.SCALE_OUT_PAUSED
     decision = overloaded(scaler(), **{pause: True})
     assert decision.plan.executors == 2
@@ -141,7 +141,7 @@ def test_paused_scale_out(pause):
 
 
 @pytest.mark.parametrize("pause", ["paused", "scale_in_paused"])
-def test_paused_scale_in(pause):
+def test_a_pause_stops_scale_in(pause):
     guard = Guard.PAUSED if pause == "paused" else Guard.SCALE_IN_PAUSED
     decision = underused(scaler(), **{pause: True})
     assert decision.plan.executors == 4
@@ -150,7 +150,7 @@ def test_paused_scale_in(pause):
     assert overloaded(scaler(), scale_in_paused=True).plan.executors > 2
 
 
-def test_advice():
+def test_mode_advise_names_the_best_plan_and_changes_nothing():
     decision = overloaded(scaler(mode=Mode.ADVISE))
     assert (decision.reason, decision.plan) == (Guard.ADVISE, decision.before)
     assert decision.chosen.plan.executors in (4, 5)
@@ -158,11 +158,11 @@ def test_advice():
     assert overloaded(scaler(Guard.ADVISE, mode=Mode.ADVISE)).changed
 
 
-def test_off():
+def test_mode_off_decides_nothing():
     assert overloaded(scaler(mode=Mode.OFF)).reason is Reason.OFF
 
 
-def test_calibrating():
+def test_a_job_that_is_calibrating_is_scaled_with_care():
     def first_change(*off):
         return calm(rate=40_000.0).until(scaler(*off))
 
@@ -177,7 +177,7 @@ def test_no_cores_are_given_back_while_calibrating():
     assert reasons == [Reason.NO_ANSWER, Reason.NO_ANSWER, Guard.CALIBRATING, Guard.CALIBRATING]
 
 
-def test_uncertain():
+def test_no_cores_are_given_back_while_the_model_is_uncertain():
     # all that is fixed is as long as what cores share: one plan alone does not tell
     job = {"rate": 16_000.0, "plan": Shape(2, 4, 4)}
     held_back = HandMade(**job).until(scaler(), 30)

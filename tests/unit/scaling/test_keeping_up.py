@@ -118,7 +118,7 @@ def test_the_safe_w_is_what_noise_allows(scatter):
     assert job.keeping_up.safe == pytest.approx(math.exp(-2.054 * scatter), abs=0.05)
 
 
-def test_it_survives_a_restart():
+def test_what_was_seen_of_keeping_up_survives_a_restart():
     job = Job()
     job.add(seen(rate=6e4))
     saved = json.loads(json.dumps(job.keeping_up.save()))

@@ -10,25 +10,25 @@ from millrace_operator.scaling.shape import Shape
 from .recorded_job import EPOCH, Job, check_truth, read, read_with, reasons
 
 
-def test_metrics_that_do_not_answer():
+def test_metrics_that_do_not_answer_are_absent():
     assert AnswerReader().step(None, 0.0, EPOCH) == NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
 
 
 @pytest.mark.parametrize("name", ESSENTIAL)
-def test_essential_series_that_are_absent(name):
+def test_a_missing_essential_series_is_no_answer(name):
     found = read_with(lambda answer: replace(answer, **{name: None}))
     assert found[5] == NoAnswer(NoAnswerReason.ABSENT, f"the metrics have no value of {name}")
 
 
 @pytest.mark.parametrize("name", ["time", *SERIES])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_numbers_that_are_none(name, value):
+def test_values_that_are_no_numbers_are_no_answer(name, value):
     found = read_with(lambda answer: replace(answer, **{name: value}))
     assert found[5] == NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is not a number")
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_negative_numbers(name):
+def test_negative_values_are_no_answer(name):
     found = read_with(lambda answer: replace(answer, **{name: -0.01}))
     assert found[5] == NoAnswer(NoAnswerReason.NEGATIVE, f"{name} is -0.01, and cannot be negative")
 
@@ -38,14 +38,14 @@ def test_a_negative_imbalance_by_rounding_is_none():
     assert seen.imbalance == 0
 
 
-def test_an_answer_that_is_too_old():
+def test_an_answer_that_is_too_old_is_stale():
     reading, (first, second) = AnswerReader(), Job().run(10).answers
     reading.step(first, 5.0, EPOCH)
     found = reading.step(second, 71.0, EPOCH)
     assert found == NoAnswer(NoAnswerReason.STALE, "the answer is 61 s old, over the limit of 60 s")
 
 
-def test_answers_that_are_five_minutes_late_all_the_time():
+def test_answers_that_are_always_five_minutes_late_are_stale():
     assert set(reasons(read(Job().run(60).answers, delay=300))) == {NoAnswerReason.STALE}
 
 
@@ -59,7 +59,7 @@ def test_an_answer_of_the_future_does_not_keep_later_ones_out():
     assert all(isinstance(one, Observation) for one in found[6:])
 
 
-def test_the_same_answer_again():
+def test_the_same_answer_again_becomes_stale():
     job, reading = Job().run(30), AnswerReader()
     read(job.answers, reading)
     found = [reading.step(job.answers[-1], 30.0 + passed, EPOCH) for passed in (5, 30, 60, 61, 300)]
@@ -72,7 +72,7 @@ def frozen(job, seconds):
     return [replace(last, time=last.time + passed) for passed in range(5, seconds, 5)]
 
 
-def test_metrics_that_stand_still_while_records_wait():
+def test_metrics_that_stand_still_while_records_wait_are_frozen():
     job, reading = Job().run(30), AnswerReader()
     job.answers[-1] = replace(job.answers[-1], lag_rows=1000.0)
     read(job.answers, reading)
@@ -120,7 +120,7 @@ def test_a_single_batch_may_take_any_time_and_is_observed():
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_a_counter_that_goes_down(name):
+def test_a_counter_that_goes_down_is_a_reset(name):
     answers = Job(dedicated=True).run(60).answers
     before = getattr(answers[4], name)
     after = before - 1 if name == "batches_total" else 0.99 * before
@@ -143,7 +143,7 @@ def test_no_observation_starts_at_a_counter_that_was_low_once():
     assert found[7].rows == 2000
 
 
-def test_batches_of_another_epoch():
+def test_batches_of_another_epoch_are_of_another_plan():
     answers = Job().run(30).answers
     found = read(answers, epoch=2)
     assert set(reasons(found)) == {NoAnswerReason.OTHER_PLAN}
@@ -151,7 +151,7 @@ def test_batches_of_another_epoch():
 
 
 @pytest.mark.parametrize(("name", "planned"), [("parallelism", Shape(2, 5, 3)), ("replicas", Shape(2, 4, 1))])
-def test_batches_with_other_tasks_than_the_plan_has(name, planned):
+def test_batches_with_other_tasks_than_the_plan_has_are_of_another_plan(name, planned):
     answer = Job().run(10).answers[-1]
     found = AnswerReader().step(answer, answer.time, EPOCH, planned)
     assert found.reason is NoAnswerReason.OTHER_PLAN
@@ -191,7 +191,7 @@ def test_batches_of_two_intervals_are_not_mixed():
     assert reasons(found) == [None, NoAnswerReason.OTHER_PLAN, NoAnswerReason.NO_BATCH, None]
 
 
-def test_a_job_that_has_not_finished_a_batch():
+def test_a_job_that_has_not_finished_a_batch_has_no_observation():
     answer = Job(seconds=30.0).run(5).answers[0]
     assert answer.epoch is None
     found = AnswerReader().step(answer, 5.0, EPOCH)
@@ -214,7 +214,7 @@ def test_a_job_that_has_not_finished_a_batch():
         ({"rows_total": 1e12}, "1e+12 records were processed in 1.6 s"),
     ],
 )
-def test_numbers_that_contradict_each_other(change, message):
+def test_values_that_contradict_each_other_are_no_answer(change, message):
     found = read_with(lambda answer: replace(answer, **change))
     assert found[5] == NoAnswer(NoAnswerReason.INCONSISTENT, message)
     assert isinstance(found[7], Observation)

@@ -47,7 +47,7 @@ def test_an_executor_that_is_lost_for_good_at_the_lower_bound_stops_no_decision(
 
 
 @pytest.mark.parametrize("ahead", [3600.0, 31_536_000.0])
-def test_a_clock_that_was_ahead(ahead):
+def test_a_clock_that_was_ahead_stops_no_decision(ahead):
     mind, job = scaler(), HandMade()
     job.steps(mind, 6)
     job.now += ahead

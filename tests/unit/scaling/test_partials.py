@@ -47,7 +47,7 @@ def test_keys_that_have_changed_are_believed_at_once():
     st.floats(0, 1e10),
     st.integers(1, 64),
 )
-def test_at_most_one_for_each_record_and_more_records_never_fewer(seen, rows, n):
+def test_partial_results_are_at_most_one_for_each_record(seen, rows, n):
     found = predicted(seen, rows, n)
     assert 0 <= found <= rows
     assert predicted(seen, rows * 2, n) >= found * (1 - 1e-9)

@@ -18,19 +18,15 @@ from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
 from millrace_operator.scaling.decision.weighing import BatchCost, CostMeter, Needed, Weighed, weigh
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.shape import Range, Shape
-from millrace_research.arena.simulation.job import JobProfile, Noise, StageCost
+from millrace_research.arena.simulation.job import Noise
 from millrace_research.arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
 from millrace_research.arena.simulation.run import PlacedShape, simulate
 from millrace_research.arena.simulation.traces import constant, step, steps
 from unit.scaling.deciding import BOUNDS, SETTINGS, run, scenario
 
-DEDICATED = replace(BOUNDS, replica_cores=1.0)
+from .placed import COMBINE, DEDICATED, FIRST, HEAVY, RATE, ROUTE
+
 BOTH = {False: BOUNDS, True: DEDICATED}
-FIRST = Shape(4, 16, 16)
-RATE = 250e3
-ROUTE, COMBINE = StageCost(task=0.015, row=1e-5, block=3e-4), StageCost(task=0.015, row=2e-6, block=3e-4, partial=2e-6)
-HEAVY = JobProfile(fixed=0.7, contention=0.02, route=ROUTE, combine=COMBINE)
-"""Decoding is most of the work, and a third of the interval is no stage's: pods have all of it."""
 LIGHT = replace(HEAVY, route=replace(ROUTE, row=3e-7), combine=replace(COMBINE, row=8e-6))
 COSTLY = replace(HEAVY, pod_row=2.5e-5)
 """A pod works on a record for much longer than a route task does, as no task can show."""

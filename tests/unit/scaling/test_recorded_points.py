@@ -1,6 +1,7 @@
 import statistics
 
 import pytest
+
 from bench.scaling.points import RECORDED, read_points
 from bench.scaling.prediction import predictions
 

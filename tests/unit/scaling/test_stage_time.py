@@ -55,7 +55,7 @@ def test_more_cores_are_never_slower(tasks, cores, ratio):
 
 
 @given(st.integers(1, 100), st.integers(1, 64), st.floats(1, 100))
-def test_between_perfect_sharing_and_the_bound_of_graham(tasks, cores, ratio):
+def test_the_time_of_a_stage_is_between_perfect_sharing_and_the_bound_of_graham(tasks, cores, ratio):
     total, longest = tasks - 1 + ratio, ratio
     found = closed_form(tasks, cores, ratio)
     assert found >= max(total / cores, longest) * (1 - 1e-9)

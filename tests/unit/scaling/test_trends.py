@@ -87,7 +87,7 @@ def test_of_two_steps_the_last_one_counts():
 @pytest.mark.parametrize(
     "values", [[1000.0] * 40, RAMP, [*RAMP[:-1], 9000.0], [1000.0] * 38 + [4000.0] * 2, [5.0], [1.0, 9.0]]
 )
-def test_what_is_no_step(values):
+def test_odd_values_and_slopes_are_no_step(values):
     assert present_level(values) == 0
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_jobs.partitioners.hash import Hash
-from millrace_jobs.partitioners.units import CHUNK
+from millrace_jobs.partitioners.hot_key_units import CHUNK
 from millrace_jobs.selection.costs import JoinLoad, MeasuredBatch, Resources
 from millrace_jobs.selection.join_forecast import JOIN_CANDIDATES, JOIN_MARGIN, JoinForecaster
 from millrace_jobs.selection.selector import Selector
@@ -81,7 +81,7 @@ def test_joins_of_a_chain_add_up():
     assert two["shuffle"].time.stages == pytest.approx(2 * one["shuffle"].time.stages)
 
 
-def test_it_switches_when_a_key_becomes_hot_and_back():
+def test_a_join_is_split_when_a_key_becomes_hot_and_back():
     chosen = selector()
     even = loads(rows=20_000, pairs=20_000)
     assert not switches(chosen, even, 10, lambda _: 1.0)

@@ -25,7 +25,7 @@ def test_what_has_not_run_is_judged_by_the_others():
     assert found.rest("hash", 4, ROWS, no_stages) == found.rest("pkg", 4, ROWS, no_stages) == 0.25
 
 
-def test_it_is_reckoned_by_the_newest_costs():
+def test_a_residual_is_reckoned_by_the_newest_costs():
     found = Residuals()
     found.add(observed(0, "hash", 5.0))
     assert found.rest("hash", 1, ROWS, lambda past: 0.01 * past.loads.rows[0]) == 4.0
@@ -83,7 +83,7 @@ def test_each_disappointment_doubles_the_memory():
     assert found.times_abandoned("pkg", 0) == 0
 
 
-def test_clearing_forgets_all():
+def test_clearing_forgets_all_residuals():
     found = Residuals()
     found.add(observed(0, "hash", 5.0))
     found.abandon(0, "hash")

@@ -28,5 +28,5 @@ def test_few_groups_are_shuffled_and_many_collocated(groups, rows, workers, expe
         (False, 1, False, "shuffle"),
     ],
 )
-def test_how_a_query_starts(sql, windows, grouped, expected):
+def test_the_starting_algorithm_follows_windows_and_groups(sql, windows, grouped, expected):
     assert starting_algorithm(sql=sql, windows=windows, grouped=grouped) == expected

@@ -43,7 +43,7 @@ def run(chosen, query, streams, batches, first=0):
 
 @pytest.mark.parametrize("start", AMONG)
 @pytest.mark.parametrize("name", QUERIES)
-def test_it_comes_within_the_margin_of_the_best_wherever_it_starts(name, start):
+def test_the_selector_comes_within_the_margin_of_the_best_wherever_it_starts(name, start):
     query, skew, keys = QUERIES[name]
     streams = [zipf(ROWS, keys, skew, seed) for seed in (1, 2)]
     chosen = selector(query, start)
@@ -63,7 +63,7 @@ def test_batches_of_zero_time_are_ignored():
 
 
 @pytest.mark.parametrize("slices", ["of the same code", "by Spark's own plan"])
-def test_its_predictions_come_true(slices):
+def test_predictions_of_the_selector_come_true(slices):
     query = SimulatedQuery(slice_record=None if slices == "of the same code" else 2e-6)
     chosen = selector(query, NATIVE, sql_prior(1) if query.slice_record else None)
     run(chosen, query, [zipf(ROWS, 6_000, 1.0)], 20)
@@ -231,7 +231,7 @@ def test_other_cores_start_over():
     assert chosen.candidates["hash"].time.combine == pytest.approx(4 * before, rel=0.1)
 
 
-def test_a_batch_whose_records_are_all_filtered_out():
+def test_batches_whose_records_are_all_filtered_out_change_nothing():
     query = SimulatedQuery()
     chosen = selector(query, "hash", among=CANDIDATES)
     batch = query.batch(0, "hash", zipf(0, 10, 0.0))

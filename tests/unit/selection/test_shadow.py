@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from millrace_jobs.partitioners.metrics import cost_of_counts
+from millrace_jobs.partitioners.placement_cost import cost_of_counts
 from millrace_jobs.partitioners.registry import NATIVE, is_cooperative
 from millrace_jobs.selection.key_stream import estimate_keys, sample_stream
 from millrace_jobs.selection.selector import CANDIDATES
@@ -89,7 +89,7 @@ def test_a_batch_without_records_has_no_loads():
         assert found.panes(0) == pytest.approx(1)
 
 
-def test_it_is_deterministic_but_for_the_clock():
+def test_placing_is_deterministic_but_for_the_clock():
     keys = profile_after(zipf(ROWS, KEYS, 1.0), 4)
     first, second = (Shadow(keys, workers=4, replicas=2, clock=lambda: 0.0) for _ in range(2))
     for algorithm in CANDIDATES:

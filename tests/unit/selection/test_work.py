@@ -18,7 +18,7 @@ def test_tasks_go_to_the_core_that_is_free_first(seconds, cores, expected):
 
 
 @given(SECONDS, st.integers(1, 8))
-def test_it_is_within_the_bounds_of_list_scheduling(seconds, cores):
+def test_the_makespan_is_within_the_bounds_of_list_scheduling(seconds, cores):
     """Graham 1966: at most (2 - 1/cores) times the best, which is at least the mean and the longest."""
     least = max([sum(seconds) / cores, *seconds], default=0.0)
     assert least - 1e-9 <= makespan(seconds, cores) <= (2 - 1 / cores) * least + 1e-9

@@ -37,7 +37,7 @@ def left(copies, tables, going, *, has_rows=True):
     return sorted(str(file.relative_to(copies)) for file in copies.rglob("*") if file.is_file())
 
 
-def test_what_is_used_stays(copies):
+def test_copies_that_are_used_stay(copies):
     assert left(copies, OUTPUTS, OUTPUTS) == ALL
 
 
@@ -61,5 +61,5 @@ def test_copies_of_an_output_that_was_renamed_go(copies):
     assert left(copies, OUTPUTS, OUTPUTS) == sorted(KEYS + ROWS + LATE)
 
 
-def test_there_need_be_no_copies(tmp_path):
+def test_a_folder_without_copies_is_accepted(tmp_path):
     assert left(tmp_path / "none", OUTPUTS, OUTPUTS) == []

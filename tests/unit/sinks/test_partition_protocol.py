@@ -185,7 +185,7 @@ class Driver:
 
     def run(self, worker: int, batch: int, partition: int, contents: list[int], *, counts: bool = True) -> int:
         """Run an attempt of a task in one of the workers; return how many rows it says there are, if that counts."""
-        announced = BatchForTasks.of(ResultBatch(batch, 1, 0), self.name, None, self.producers)
+        announced = BatchForTasks(batch, 1, 0, len(self.producers), self.name, None, self.producers)
         text = json.dumps(vars(announced))
         context = SimpleNamespace(partitionId=lambda: partition, getLocalProperty=lambda _: text)
         writer = PartitionWriter(TOPIC, self.transactions.id, "trips")

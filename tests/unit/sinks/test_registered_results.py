@@ -210,7 +210,7 @@ def test_results_that_do_not_fit_the_registered_schema_end_the_query(registry, f
         ("cell INT, trips INT", "shop.Trips.cell"),
     ],
 )
-def test_results_that_do_not_fit_a_registered_avro_schema(registry, ddl, said):
+def test_results_that_do_not_fit_a_registered_avro_schema_are_refused(registry, ddl, said):
     fields = [{"name": "cell", "type": "string"}, {"name": "trips", "type": "long"}]
     registry.add("trips-value", json.dumps({"type": "record", "name": "shop.Trips", "fields": fields}))
     with pytest.raises(MillraceError, match="do not fit the schema of the subject trips-value: ") as raised:
@@ -226,7 +226,7 @@ def test_results_that_do_not_fit_a_registered_avro_schema(registry, ddl, said):
         (503, "the schema registry does not answer at", TransientError),
     ],
 )
-def test_a_registry_that_refuses_or_is_away(registry, monkeypatch, status, said, kind):
+def test_a_registry_that_refuses_or_is_away_is_one_sentence(registry, monkeypatch, status, said, kind):
     monkeypatch.setattr(registry_module, "PATIENCE", 0.05)
     monkeypatch.setattr(registry_module, "_PAUSE", 0.01)
     monkeypatch.setattr(registry, "answer", lambda *_: (status, {"error_code": status, "message": "no"}))

@@ -50,7 +50,7 @@ def test_below_k_keys_it_is_exact(records):
 
 
 @pytest.mark.parametrize("keys", [K - 1, K, K + 1, 5000])
-def test_it_holds_the_smallest_hashes_and_the_heaviest_keys(keys):
+def test_a_profile_holds_the_smallest_hashes_and_the_heaviest_keys(keys):
     hashes = np.sort(random_hashes(keys, seed=1))
     counts = np.random.default_rng(2).permutation(keys) + 1
     found = profile(KeyCounts(hashes, counts))
@@ -115,20 +115,20 @@ def test_real_hashes_of_consecutive_keys_will_do():
     assert profile_of(hashes).distinct == pytest.approx(5_000, rel=4 / (K - 1) ** 0.5)
 
 
-def test_no_keys():
+def test_a_profile_without_keys_is_empty_and_complete():
     for found in (union([]), profile(KeyCounts.none()), union([profile(KeyCounts.none())] * 2)):
         assert (found.distinct, found.rows, found.complete) == (0, 0, True)
 
 
 @given(COUNTS)
-def test_it_survives_json(records):
+def test_a_profile_survives_json(records):
     given_profile = profile(counts_of(records))
     found = decode(json.loads(json.dumps(encode(given_profile))))
     assert as_dict(found.sample) == as_dict(given_profile.sample)
     assert (found.rows, found.threshold) == (given_profile.rows, EVERY)
 
 
-def test_a_large_one_survives_json_and_stays_small():
+def test_a_large_profile_survives_json_and_stays_small():
     given_profile = profile_of(np.repeat(random_hashes(100_000, seed=7), 3))
     text = encode(given_profile)
     found = decode(text)

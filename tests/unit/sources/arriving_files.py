@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
+from arrow_schemas import a_schema
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from record_tables import rows_of
 
-SCHEMA = arrow_schema([("n", "INT")])
+SCHEMA = a_schema([("n", "INT")])
 
 
 def open_source(folder, path="in", **options):

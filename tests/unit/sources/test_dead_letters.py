@@ -56,20 +56,20 @@ def test_an_attempt_that_fails_leaves_nothing(tmp_path):
     assert list((tmp_path / "dead").iterdir()) == []
 
 
-def test_no_bad_records_no_file(tmp_path):
+def test_no_file_is_written_without_bad_records(tmp_path):
     with rejects(tmp_path):
         pass
     assert not (tmp_path / "dead").exists()
 
 
-def test_drop_counts_only(tmp_path):
+def test_policy_drop_only_counts_bad_records(tmp_path):
     with rejects(tmp_path, "Drop") as taken:
         taken.reject("in/a.csv", BAD)
     assert taken.records == 1
     assert not (tmp_path / "dead").exists()
 
 
-def test_fail_names_file_line_text_and_what_to_do(tmp_path):
+def test_policy_fail_names_file_line_text_and_what_to_do(tmp_path):
     with pytest.raises(MillraceError) as error, rejects(tmp_path, "Fail") as taken:
         taken.reject("in/a.csv", BadRecord("x" * 1000, "too long", 7))
     text = str(error.value)

@@ -63,13 +63,13 @@ def test_question_marks_in_absolute_paths_are_patterns(tmp_path):
     assert found(str(tmp_path / "what[?]/*.csv")) == [str(tmp_path / "what?/a.csv")]
 
 
-def test_names_that_are_not_utf_8_and_slashes_at_the_beginning(tmp_path):
+def test_names_may_be_not_utf_8_and_paths_may_begin_with_two_slashes(tmp_path):
     name = os.fsdecode(b"a\xff.csv")
     files(tmp_path, name)
     assert found(f"//{tmp_path}/*.csv") == [str(tmp_path / name)]
 
 
-def test_symbolic_links(tmp_path):
+def test_symbolic_links_are_followed_and_broken_ones_left_out(tmp_path):
     files(tmp_path, "there/a.csv")
     (tmp_path / "in").symlink_to(tmp_path / "there")
     (tmp_path / "there/b.csv").symlink_to("a.csv")
@@ -95,7 +95,7 @@ def test_symbolic_links(tmp_path):
         ("in/a.csv", "in/batch-0.csv", False),
     ],
 )
-def test_whether_a_new_file_would_be_listed(tmp_path, monkeypatch, path, file, shown):
+def test_a_new_file_is_listed_if_the_path_names_it(tmp_path, monkeypatch, path, file, shown):
     files(tmp_path, "in/a.csv", "elsewhere/b.csv")
     (tmp_path / "link").symlink_to("in")
     monkeypatch.chdir(tmp_path)

@@ -45,7 +45,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "said"), CHANGES)
-def test_a_file_that_changes_before_it_is_read(tmp_path, change, said):
+def test_a_file_that_changes_before_it_is_read_is_refused(tmp_path, change, said):
     arrive(tmp_path, "a", 1, 2)
     source = open_source(tmp_path)
     end = source.latest(source.initial(), everything=False)
@@ -58,7 +58,7 @@ def test_a_file_that_changes_before_it_is_read(tmp_path, change, said):
 
 
 @pytest.mark.parametrize(("change", "said"), CHANGES)
-def test_a_file_that_changes_while_it_is_read(tmp_path, change, said):
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, change, said):
     arrive(tmp_path, "a", 1, 2)
     source = open_source(tmp_path)
     end = source.latest(source.initial(), everything=False)

@@ -19,7 +19,7 @@ from record_tables import all_rows, no_file_above
 from .arriving_files import SCHEMA, arrive, numbers, open_source
 
 
-def test_existing_files_in_order_of_time_and_name_then_arriving_ones(tmp_path):
+def test_existing_files_come_in_order_of_time_and_name_before_arriving_ones(tmp_path):
     for name, mtime in [("c", 1), ("b", 2), ("a", 2), (".hidden", 1), ("_hidden", 1), ("sub/d", 1)]:
         arrive(tmp_path, name, ord(name[0]), mtime=mtime)
     source = open_source(tmp_path)
@@ -53,7 +53,7 @@ def test_a_driver_that_wakes_up_late_does_not_number_files_again(tmp_path):
     assert numbers(other, start, end) + numbers(other, end, after) == [ord("d"), ord("b")]
 
 
-def test_at_most_so_many_files_in_a_batch(tmp_path):
+def test_a_batch_has_at_most_the_files_that_the_query_allows(tmp_path):
     for i in range(5):
         arrive(tmp_path, str(i), i, mtime=i)
     source = open_source(tmp_path, max_files_per_batch=2)
@@ -75,7 +75,7 @@ def test_at_most_so_many_files_in_a_batch(tmp_path):
         ("./in/a?", [1, 2]),
     ],
 )
-def test_a_file_a_folder_or_a_pattern(tmp_path, path, found):
+def test_a_path_may_be_a_file_a_folder_or_a_pattern(tmp_path, path, found):
     for i, name in enumerate(["a1", "a2", "b", "sub/c", "_temporary/d", "sub/.e"], 1):
         arrive(tmp_path, name, i, mtime=i)
     assert [row[0] for row in all_rows(open_source(tmp_path, path))] == found
@@ -91,7 +91,7 @@ def test_an_empty_folder_is_fine_and_so_are_empty_files(tmp_path):
     assert source.slices(source.initial(), end, 3) == []
 
 
-def test_everything_is_what_was_there_at_first(tmp_path):
+def test_a_run_of_everything_reads_what_was_there_at_first(tmp_path):
     arrive(tmp_path, "a", 1)
     source = open_source(tmp_path)
     there = source.latest(source.initial(), everything=True)
@@ -101,7 +101,7 @@ def test_everything_is_what_was_there_at_first(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["nowhere", "in/*.csv", "nowhere/*"])
-def test_no_such_path(tmp_path, path):
+def test_a_path_that_matches_no_file_is_refused(tmp_path, path):
     (tmp_path / "in").mkdir()
     with pytest.raises(MillraceError, match="source s: no file matches this path; write"):
         open_source(tmp_path, path)
@@ -124,7 +124,7 @@ def test_a_restart_does_not_ask_for_files_that_are_done_with(tmp_path):
         lambda file: file.write_text("1\n2\n3\n"),
     ],
 )
-def test_a_file_that_is_not_what_it_was(tmp_path, change):
+def test_a_file_that_is_not_what_it_was_is_refused(tmp_path, change):
     arrive(tmp_path, "a", 1, 2)
     source = open_source(tmp_path)
     end = source.latest(source.initial(), everything=False)
@@ -187,7 +187,7 @@ def test_a_damaged_log_is_refused_with_its_line(tmp_path):
         open_source(tmp_path)
 
 
-def test_a_log_that_cannot_be_kept(tmp_path):
+def test_a_log_that_cannot_be_kept_is_an_error(tmp_path):
     arrive(tmp_path, "a", 1)
     (tmp_path / "log").write_text("a file where a folder should be")
     with pytest.raises(MillraceError, match="cannot read or write the log of files seen"):
@@ -224,7 +224,7 @@ def test_a_bad_header_after_blank_lines_is_located_on_its_own_line(tmp_path):
         FilesSource("s", str(tmp_path / "a.csv"), "csv", SCHEMA, str(tmp_path / "log")).check()
 
 
-def test_impossible_options():
+def test_impossible_options_are_refused():
     for options, message in [
         ({"delimiter": "||"}, "delimiter '||' cannot be used"),
         ({"delimiter": '"'}, "delimiter '\"' cannot be used"),

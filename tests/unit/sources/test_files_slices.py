@@ -44,7 +44,9 @@ def open_files(folder, file_format, *, log="log", **options):
     compressed=st.sampled_from([None, 0, 1]),
     block_bytes=st.integers(1, 300),
 )
-def test_every_record_once_and_in_order(file_format, tables, header, mark, line_end, ended, compressed, block_bytes):
+def test_every_record_of_text_comes_once_and_in_order(
+    file_format, tables, header, mark, line_end, ended, compressed, block_bytes
+):
     header = header and file_format == "csv"
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(file_formats, "BLOCK_BYTES", block_bytes):
         source = open_files(folder, file_format, header=header)
@@ -70,7 +72,7 @@ def test_every_record_once_and_in_order(file_format, tables, header, mark, line_
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("policy", ["Drop", "DeadLetter", "Fail"])
 @given(rows=ROWS, data=st.data(), block_bytes=st.integers(1, 300), replicas=st.sampled_from(REPLICAS))
-def test_bad_records_anywhere(file_format, policy, rows, data, block_bytes, replicas):
+def test_bad_records_are_found_anywhere_in_a_file(file_format, policy, rows, data, block_bytes, replicas):
     bad_lines = data.draw(st.lists(st.sampled_from(BAD_LINES[file_format]), max_size=8))
     lines = data.draw(
         st.permutations([(row, line_of(row, file_format)) for row in rows] + [(None, line) for line in bad_lines])
@@ -120,7 +122,7 @@ def test_records_do_not_depend_on_where_csv_is_cut(text, block_bytes, near):
     assert found == [found[0]] * len(found)
 
 
-def test_a_quote_that_no_record_is_long_enough_to_keep_open(tmp_path):
+def test_a_quote_is_left_open_for_the_longest_record_at_most(tmp_path):
     source = open_files(tmp_path, "csv", header=False)
     lines = ['"a ""quoted"" name",1,1.0,true', *(f"name {n},{n},1.0,true" for n in range(2, 40))]
     write(tmp_path, "in/a", lines)
@@ -162,7 +164,7 @@ def test_text_in_another_encoding_is_named(tmp_path):
     row_groups=st.lists(st.lists(st.integers(1, 50), max_size=3), min_size=1, max_size=3),
     max_rows=st.integers(1, 60),
 )
-def test_parquet_rows_once_and_in_order(row_groups, max_rows):
+def test_every_row_of_parquet_comes_once_and_in_order(row_groups, max_rows):
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(parquet_format, "MAX_ROWS", max_rows):
         source = open_files(folder, "parquet")
         count = 0
@@ -193,7 +195,7 @@ def test_parquet_columns_are_found_by_name_and_cast(tmp_path):
         ({"name": ["a"], "count": [1.5], "size": [1.0], "good": [True]}, "column count .BIGINT.: "),
     ],
 )
-def test_parquet_that_does_not_fit_the_schema(tmp_path, table, message):
+def test_parquet_that_does_not_fit_the_schema_is_refused(tmp_path, table, message):
     source = open_files(tmp_path, "parquet")
     pq.write_table(pa.table(table), tmp_path / "in/a.parquet")
     with pytest.raises(MillraceError, match=rf"a\.parquet: {message}"):

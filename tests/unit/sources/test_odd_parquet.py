@@ -15,7 +15,7 @@ SEEN_ONLY_IN_THE_DATA = {"encrypted columns", "with a broken page", "without its
 @pytest.mark.parametrize(
     "odd", [pytest.param(odd, id=f"{kind}: {odd.name}") for kind, files in KINDS.items() for odd in files]
 )
-def test_the_rows_that_the_writer_wrote_or_one_sentence(odd, tmp_path):
+def test_odd_files_give_the_rows_of_their_writer_or_one_sentence(odd, tmp_path):
     path = tmp_path / "odd.parquet"
     odd.write(path)
     schema = declared_schema(odd.schema)

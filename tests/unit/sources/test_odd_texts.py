@@ -24,7 +24,7 @@ def exactly(rows):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_odd_files(kind, tmp_path):
+def test_odd_files_give_their_rows_or_one_sentence(kind, tmp_path):
     cases = list(KINDS[kind](tmp_path))
     assert len(cases) >= 20
     assert len({case.name for case in cases}) == len(cases)

@@ -75,7 +75,7 @@ def test_a_pacer_goes_on_from_the_row_it_is_asked_for_first():
         ("time;rate;x\n0;1;?\n2;2;?\n", 10),
     ],
 )
-def test_traces_of_several_forms(tmp_path, text, scale):
+def test_traces_are_read_in_several_forms(tmp_path, text, scale):
     (tmp_path / "trace.csv").write_text(text)
     pace = read_rate_trace(str(tmp_path / "trace.csv"), scale=scale)
     assert (pace.times.tolist(), pace.rates.tolist()) == ([0, 2], [10, 20])
@@ -107,7 +107,7 @@ def test_a_trace_that_is_none_says_where(tmp_path, text, message):
     assert str(error.value).removeprefix(f"{tmp_path}/").startswith(message)
 
 
-def test_a_trace_that_is_not_there(tmp_path):
+def test_a_missing_trace_is_one_sentence(tmp_path):
     with pytest.raises(MillraceError, match="cannot be read as a rate trace"):
         read_rate_trace(str(tmp_path / "none.csv"))
 
@@ -121,7 +121,7 @@ def test_a_trace_that_is_not_there(tmp_path):
         ("nab_rates/Twitter_volume_AAPL.csv", 1 / 300, None, None),
     ],
 )
-def test_real_traces(data, name, scale, steps, last):
+def test_real_traces_are_read_whole(data, name, scale, steps, last):
     pace = read_rate_trace(str(data(name)), scale=scale)
     assert steps in (None, len(pace.rates))
     assert last in (None, pace.times[-1])

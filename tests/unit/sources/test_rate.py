@@ -44,7 +44,7 @@ def test_any_cut_gives_the_same_rows(begin, cuts, replicas, seed, skew):
 
 
 @given(seed=st.integers(0, 2**63), row=st.integers(0, 2**62))
-def test_a_row_by_hand(seed, row):
+def test_a_row_follows_from_its_seed_and_number_alone(seed, row):
     key_word, value_word, *_ = map(int, np.random.Philox(key=seed, counter=row).random_raw(4))
     micros = round(START.timestamp() * 1e6) + row // 5
     piece = GeneratedRows(row, row + 1, round(START.timestamp() * 1e6))

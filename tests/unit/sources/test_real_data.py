@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from arrow_schemas import a_schema
 from lab.cache import MissingError
 from millrace_jobs.sources.files.source import FilesSource
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import all_rows
 
-TAXI = arrow_schema(
+TAXI = a_schema(
     [
         ("medallion", "STRING"),
         ("distance", "DOUBLE"),
@@ -31,11 +31,11 @@ TAXI = arrow_schema(
         ("tip", "DOUBLE"),
     ]
 )
-FLIGHTS = arrow_schema([("time_hour", "TIMESTAMP"), ("origin", "STRING"), ("tailnum", "STRING"), ("dep_delay", "INT")])
+FLIGHTS = a_schema([("time_hour", "TIMESTAMP"), ("origin", "STRING"), ("tailnum", "STRING"), ("dep_delay", "INT")])
 
 
 @pytest.mark.data
-def test_taxi_rides_without_header_in_unix_seconds(tmp_path, data):
+def test_taxi_rides_are_read_without_header_in_unix_seconds(tmp_path, data):
     path = data("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv")
     with path.open(newline="") as file:
         expected = [
@@ -55,7 +55,7 @@ def test_taxi_rides_without_header_in_unix_seconds(tmp_path, data):
 
 
 @pytest.mark.data
-def test_taxi_rides_replayed_in_file_order_though_time_goes_backwards(tmp_path, data):
+def test_taxi_rides_are_replayed_in_file_order_though_time_goes_backwards(tmp_path, data):
     path = data("cppstream_debs_google_tpch/debs_frequent_route_compact_ride_10000.csv")
     now = [0.0]
     source = ReplaySource(
@@ -82,9 +82,9 @@ def test_taxi_rides_replayed_in_file_order_though_time_goes_backwards(tmp_path, 
 
 
 @pytest.mark.data
-def test_a_web_log_separated_by_tabs(tmp_path, data):
+def test_a_web_log_separated_by_tabs_is_read(tmp_path, data):
     path = data("nasa_http_19950801/nasa_19950801.tsv")
-    schema = arrow_schema([("bytes", "BIGINT"), ("host", "STRING"), ("time", "TIMESTAMP"), ("url", "STRING")])
+    schema = a_schema([("bytes", "BIGINT"), ("host", "STRING"), ("time", "TIMESTAMP"), ("url", "STRING")])
     source = FilesSource("log", str(path), "csv", schema, str(tmp_path), delimiter="\t", timestamp_format="seconds")
     with path.open(newline="", encoding="utf-8") as file:
         expected = [
@@ -102,9 +102,9 @@ def test_a_web_log_separated_by_tabs(tmp_path, data):
 
 
 @pytest.mark.data
-def test_cloud_requests_with_crlf_and_seven_digits_of_a_second(tmp_path, data):
+def test_cloud_requests_are_read_with_crlf_and_seven_digits_of_a_second(tmp_path, data):
     path = data("azure_llm_2023/AzureLLMInferenceTrace_code.csv")
-    schema = arrow_schema([("TIMESTAMP", "TIMESTAMP"), ("GeneratedTokens", "INT")])
+    schema = a_schema([("TIMESTAMP", "TIMESTAMP"), ("GeneratedTokens", "INT")])
     source = FilesSource("requests", str(path), "csv", schema, str(tmp_path))
     expected = pd.read_csv(path, parse_dates=["TIMESTAMP"])
     rows = all_rows(source, 2)
@@ -122,7 +122,7 @@ def flights():
 
 
 @pytest.mark.parametrize("file_format", ["csv", "json", "parquet"])
-def test_flights_in_every_format(tmp_path, flights, file_format):
+def test_flights_are_read_in_every_format(tmp_path, flights, file_format):
     sample = flights[FLIGHTS.names].iloc[:: 1 if file_format == "parquet" else 10]
     path = tmp_path / "flights"
     if file_format == "csv":

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
 from millrace_jobs.sources.base import CorruptRecords
 from millrace_jobs.sources.formats import file_formats
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.replay import connector as replay_module
 from millrace_jobs.sources.replay.connector import ReplaySource
 from record_tables import Collected, all_rows, no_file_above, rows_of
 
-SCHEMA = arrow_schema([("at", "TIMESTAMP"), ("n", "INT")])
+SCHEMA = a_schema([("at", "TIMESTAMP"), ("n", "INT")])
 BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -48,7 +48,7 @@ def replay(folder, path, clock=None, **options):
     return ReplaySource("s", path, "csv", SCHEMA, "at", f"{folder}/cache", clock=clock or Clock(), **options)
 
 
-def test_at_a_speed_of_its_own_event_times(tmp_path):
+def test_a_recording_is_replayed_at_a_multiple_of_its_event_times(tmp_path):
     clock = Clock()
     source = replay(tmp_path, record(tmp_path, [0, 60, 30, 120, 90, 600]), clock, speed=60)
     position, seen = source.initial(), []
@@ -72,7 +72,7 @@ def test_a_restart_goes_on_from_where_it_was(tmp_path):
     assert source.latest({"row": 2}, everything=False) == {"row": 3}
 
 
-def test_at_a_rate(tmp_path):
+def test_a_recording_is_replayed_at_a_rate(tmp_path):
     path = record(tmp_path, range(100))
     for rate, rows in [(10, 20), (2.5, 5)]:
         clock = Clock()
@@ -124,7 +124,7 @@ def test_the_limit_leaves_what_is_due_as_lag(tmp_path):
     max_rows=st.integers(1, 20),
     cuts=st.lists(st.integers(0, 60), max_size=4),
 )
-def test_every_row_once_and_in_order_for_any_cut(times, max_rows, cuts):
+def test_every_row_comes_once_and_in_order_for_any_cut(times, max_rows, cuts):
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(file_formats, "MAX_ROWS", max_rows),
@@ -258,7 +258,7 @@ def test_tasks_get_the_source_and_read_without_a_clock(tmp_path):
     assert [row[1] for piece in pieces for row in Collected(there.read(piece, "0-0")).rows] == [1, 2, 3]
 
 
-def test_parquet_and_json(tmp_path):
+def test_parquet_and_json_can_be_replayed(tmp_path):
     at = [BEGIN + timedelta(seconds=s) for s in (0, 5)]
     pq.write_table(pa.table({"at": pa.array(at, pa.timestamp("ns")), "n": [0, 1]}), tmp_path / "a.parquet")
     (tmp_path / "a.json").write_text(
@@ -269,7 +269,7 @@ def test_parquet_and_json(tmp_path):
         assert all_rows(source) == [(at[0], 0), (at[1], 1)]
 
 
-def test_what_cannot_be_replayed(tmp_path):
+def test_recordings_that_cannot_be_replayed_are_refused(tmp_path):
     path = record(tmp_path, range(3))
     with pytest.raises(MillraceError, match="source s: there is no such file"):
         replay(tmp_path, str(tmp_path))

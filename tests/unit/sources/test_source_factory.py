@@ -31,7 +31,7 @@ def opened(tmp_path, kafka=None, **more):
     return open_source("trips", spec_of(kafka, **more), tmp_path / "state", tmp_path / "cache")
 
 
-def test_schemas_by_format(tmp_path):
+def test_the_schema_of_a_source_follows_its_format(tmp_path):
     assert opened(tmp_path, format="raw").schema == pa.schema([("value", pa.binary())])
     expected = pa.schema([("id", pa.int64()), ("at", TIMESTAMP)])
     assert opened(tmp_path, schema="id BIGINT, at TIMESTAMP").schema == expected
@@ -53,7 +53,7 @@ def test_metadata_columns_come_after_the_others(tmp_path):
 
 
 def test_opening_writes_nothing_and_asks_nobody(tmp_path):
-    source = opened(tmp_path, {"topic": "trips", "endingOffsets": "latest"}, schema="id BIGINT")
+    source = opened(tmp_path, {"topic": "trips", "endingOffsets": "Latest"}, schema="id BIGINT")
     assert not source.exhausted({})
     assert list(tmp_path.iterdir()) == []
 
@@ -62,8 +62,8 @@ def test_opening_writes_nothing_and_asks_nobody(tmp_path):
     ("kafka", "subscription"),
     [
         ({"topic": "a"}, Subscription(("a",))),
-        ({"topics": ["a", "b"], "endingOffsets": "latest"}, Subscription(("a", "b"), ending="latest")),
-        ({"topicPattern": "a.*", "startingOffsets": "latest"}, Subscription(pattern="a.*", starting="latest")),
+        ({"topics": ["a", "b"], "endingOffsets": "Latest"}, Subscription(("a", "b"), ending="latest")),
+        ({"topicPattern": "a.*", "startingOffsets": "Latest"}, Subscription(pattern="a.*", starting="latest")),
         (
             {"partitions": [{"topic": "a", "partition": 1, "startingOffset": 0, "endingOffset": 7}]},
             Subscription(chosen=(ChosenPartition(Partition("a", 1), 0, 7),)),
@@ -78,7 +78,7 @@ def test_opening_writes_nothing_and_asks_nobody(tmp_path):
         ),
     ],
 )
-def test_what_is_subscribed(kafka, subscription):
+def test_the_subscription_follows_the_spec(kafka, subscription):
     spec = spec_of(kafka, format="raw")
     assert _subscription("trips", spec.kafka) == subscription
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch
 from millrace_api.errors import MillraceError
-from millrace_jobs.run.metrics import JobMetrics
+from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.telemetry.metrics import OperatorMetrics
 from millrace_support import http_server
@@ -58,7 +58,7 @@ def algorithms(families):
     return [sample.labels["algorithm"] for sample in samples]
 
 
-def test_metrics_over_http_before_and_after_a_plan_change(server, metrics):
+def test_metrics_are_served_before_and_after_a_plan_change(server, metrics):
     metrics.record(a_batch())
     status, kind, text = get(server, "/metrics")
     assert (status, kind.split(";")[0]) == (200, "text/plain")
@@ -67,14 +67,14 @@ def test_metrics_over_http_before_and_after_a_plan_change(server, metrics):
     assert algorithms(parse_text(get(server, "/metrics")[2])) == ["hash"]
 
 
-def test_openmetrics_where_it_is_asked_for(server, metrics):
+def test_openmetrics_is_served_where_it_is_asked_for(server, metrics):
     metrics.record(a_batch())
     status, kind, text = get(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert (status, kind.split(";")[0]) == (200, "application/openmetrics-text")
     assert algorithms(parse_openmetrics(text)) == ["pkg"]
 
 
-def test_only_the_metrics_that_are_asked_for(server, metrics):
+def test_only_the_metrics_that_are_asked_for_are_served(server, metrics):
     metrics.record(a_batch())
     text = get(server, "/metrics?name[]=millrace_plan_epoch")[2]
     assert [family.name for family in parse_text(text)] == ["millrace_plan_epoch"]
@@ -106,7 +106,7 @@ def test_other_methods_are_not_allowed(server, method):
         assert answer.read() == (b"" if method == "HEAD" else b"only GET is allowed\n")
 
 
-def test_a_port_that_is_taken(server):
+def test_a_port_that_is_taken_is_refused(server):
     with pytest.raises(MillraceError) as caught:
         serve(CollectorRegistry(), Health(60), port=server.port)
     assert str(caught.value) == (
@@ -116,7 +116,7 @@ def test_a_port_that_is_taken(server):
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("192.0.2.1", 0)])
-def test_an_address_that_cannot_be(host, port):
+def test_an_address_that_cannot_be_used_is_refused(host, port):
     with pytest.raises(MillraceError, match=f"cannot serve metrics on {host}:{port}: "):
         serve(CollectorRegistry(), Health(60), host=host, port=port)
 
@@ -177,7 +177,7 @@ def test_a_failure_to_write_metrics_is_an_answer(server):
     assert (status, text[:31]) == (500, "the metrics cannot be written: ")
 
 
-def test_listens_on_ipv6(metrics, health):
+def test_the_server_listens_on_ipv6(metrics, health):
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -207,7 +207,7 @@ def operator_server(wrong):
         yield server
 
 
-def test_pages_of_an_operator(operator_server, wrong):
+def test_an_operator_serves_its_metrics_and_probes(operator_server, wrong):
     assert "millrace_operator_leader" in get(operator_server, "/metrics")[2]
     assert get(operator_server, "/healthz")[::2] == (200, "ok\n")
     wrong.append("the watch is dead")

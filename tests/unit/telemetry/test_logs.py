@@ -45,16 +45,7 @@ def test_what_is_known_of_the_query_is_in_the_line(lines):
     assert other_text.endswith("WARNING nothing in particular")
 
 
-def test_kopf_says_it_in_its_own_way(lines):
-    LOG.warning("x", extra={"k8s_ref": {"kind": "StreamQuery", "namespace": "a", "name": "b"}})
-    LOG.warning("x", extra={"k8s_ref": {"kind": "Pod", "namespace": "a", "name": "b-0"}})
-    assert [(line["namespace"], line.get("query"), line.get("object")) for line, _ in lines] == [
-        ("a", "b", None),
-        ("a", None, "b-0"),
-    ]
-
-
-def test_an_error_is_in_its_line(lines):
+def test_a_traceback_is_in_the_line_of_its_error(lines):
     try:
         raise ValueError("bad\nvalue")
     except ValueError:

@@ -18,7 +18,7 @@ from millrace_operator.telemetry.memory_limit import memory_limit
         ([None, None], None),
     ],
 )
-def test_the_limit(tmp_path, contents, limit):
+def test_the_limit_is_read_from_either_version_of_control_groups(tmp_path, contents, limit):
     files = tuple(tmp_path / str(number) for number in range(len(contents)))
     for file, content in zip(files, contents, strict=True):
         if content is not None:
@@ -27,7 +27,7 @@ def test_the_limit(tmp_path, contents, limit):
 
 
 @pytest.mark.parametrize("limit", [512 << 20, None])
-def test_the_operator_shows_it(monkeypatch, limit):
+def test_the_operator_exports_its_memory_limit(monkeypatch, limit):
     monkeypatch.setattr(metrics, "memory_limit", lambda: limit)
     registry = metrics.OperatorMetrics().registry
     assert registry.get_sample_value("millrace_operator_memory_limit_bytes") == limit

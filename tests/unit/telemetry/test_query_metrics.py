@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from millrace_api.model.status import Attempt, ConditionType, LastScaling, PlanShape, PlanStatus, Status
-from millrace_operator.lifecycle import chain_status, conditions, scaling_status
+from millrace_operator.lifecycle import conditions
+from millrace_operator.lifecycle.autoscaling import scaling_status
+from millrace_operator.lifecycle.chains import chain_status
 from millrace_operator.lifecycle.query_row import query_rows
 from millrace_operator.telemetry.contract import OF_QUERIES
 from millrace_operator.telemetry.metrics import OperatorMetrics
@@ -15,7 +17,7 @@ from millrace_operator.telemetry.query_metrics import QueryCounts, QueryRow
 from unit.api.documents import MINIMAL, changed
 from unit.lifecycle.cluster import KEY, Cluster
 
-from .test_metrics import show
+from .exported import show
 
 ROW = QueryRow(
     ("shop", "trips"),
@@ -46,7 +48,7 @@ def shape(executors, workers=8, replicas=2, placement="Inline"):
     )
 
 
-def test_a_query():
+def test_a_query_has_its_series_with_their_labels():
     metrics = OperatorMetrics()
     show(metrics, queries=lambda: [ROW])
     assert series(metrics) == {
@@ -141,7 +143,7 @@ def cluster():
     return Cluster()
 
 
-def test_what_a_query_shows(cluster):
+def test_series_of_a_query_follow_its_status_and_pods(cluster):
     cluster.put(MINIMAL)
     cluster.settle()
     cluster.pod_is_ready()

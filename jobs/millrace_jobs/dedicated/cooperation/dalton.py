@@ -172,7 +172,7 @@ class PolicyExchange(Cooperation):
             elif not self._own.in_topic and now - self._own.published >= patience:
                 self._own.published = now
                 return [self._own.record]
-        if not self.timer.due(now, asked=bool(self._syncs.keys() - {self._replica})):
+        if not self.timer.due(now, others_sent=bool(self._syncs.keys() - {self._replica})):
             return []
         slower = self.timer.slower
         message = partitioner.begin_sync(slower=slower)

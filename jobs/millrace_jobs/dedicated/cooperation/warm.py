@@ -72,7 +72,6 @@ class WarmKeyExchange(Cooperation):
         self._given: WarmKeys | None = None
 
     def _receive(self, key: str, value: bytes, now: float) -> None:
-        """Take in the warm keys of a replica."""
         replica = replica_in(key, STATE, self._pin.replicas)
         if replica is None:
             return

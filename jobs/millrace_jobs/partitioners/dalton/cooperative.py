@@ -125,14 +125,14 @@ class SyncTimer:
         """Whether the next SYNC asks to double the interval."""
         self._last = now
 
-    def due(self, now: float, *, asked: bool = False) -> bool:
+    def due(self, now: float, *, others_sent: bool = False) -> bool:
         """Whether to send SYNC now; if so, call ``sent`` afterwards.
 
-        ``asked`` means that another replica has sent its own already. Half of the interval is then enough, so that
-        replicas which began at different times send SYNC at about the same time, and hardly await each other.
+        ``others_sent`` means that another replica has already sent its own. Half of the interval is then enough, so
+        that replicas which began at different times send SYNC at about the same time, and hardly await each other.
         """
         passed = now - self._last
-        if asked and not self.awaiting and 2 * passed >= self.interval:
+        if others_sent and not self.awaiting and 2 * passed >= self.interval:
             return True
         if passed < self.interval:
             return False

@@ -15,13 +15,12 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_jobs.pipeline.expressions.programs import Program
+from millrace_jobs.sources.formats.column_types import MAX_PRECISION, TIMESTAMP
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 NOTHING = pa.null()
 """Type of the literal NULL until its context gives it another one."""
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
-_MAX_DIGITS = 38
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d:\d\d(\.\d{1,6})?)?")
 _DOUBLE = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|nan|[+-]?inf(inity)?", re.IGNORECASE)
@@ -131,7 +130,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def decimal(precision: int, scale: int) -> pa.DataType:
     """Return DECIMAL(precision, scale). Raises OnlySparkError beyond 38 digits, where Spark would round."""
-    if precision > _MAX_DIGITS:
+    if precision > MAX_PRECISION:
         raise OnlySparkError
     return pa.decimal128(precision, scale)
 

@@ -14,7 +14,6 @@ from sqlglot import exp
 
 from millrace_jobs.pipeline.expressions.compiled import (
     NOTHING,
-    TIMESTAMP,
     Compile,
     Compiled,
     ExpressionRule,
@@ -30,6 +29,7 @@ from millrace_jobs.pipeline.expressions.compiled import (
     moment,
     negated,
 )
+from millrace_jobs.sources.formats.column_types import TIMESTAMP
 
 _CHAINED = (exp.Predicate, exp.Not)
 """Operands that only Spark compares: without parentheses, it reads ``p < q = r < s`` differently from sqlglot."""

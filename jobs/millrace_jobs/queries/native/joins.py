@@ -28,11 +28,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from millrace_jobs.windows import EVENT_TIME
+
 JavaObject = Any
 """An object of Spark's JVM."""
-
-_EVENT_TIME = "spark.watermarkDelayMs"
-"""Entry in the metadata of the columns that have a watermark."""
 
 _OUTER = {"LEFT OUTER": (1,), "RIGHT OUTER": (0,), "FULL OUTER": (0, 1)}
 """Places of the inputs of a join whose columns are NULL in rows without a partner."""
@@ -115,14 +114,14 @@ class _Correction:
         """Return a comparison in a form that the optimizer leaves as it is: whether a CASE that asks it is not NULL."""
         literals = self._expressions.Literal
         null = literals(None, self._jvm.org.apache.spark.sql.types.DataTypes.BooleanType)
-        asked = self._expressions.If(comparison, literals(True, null.dataType()), null)
-        return self._expressions.AtLeastNNonNulls(1, self._jvm.PythonUtils.toSeq([asked]))
+        condition = self._expressions.If(comparison, literals(True, null.dataType()), null)
+        return self._expressions.AtLeastNNonNulls(1, self._jvm.PythonUtils.toSeq([condition]))
 
 
 def _is_misread(part: JavaObject, plan: JavaObject) -> bool:
     """Whether Spark would take a part of a condition for a limit on event time that it is not."""
     columns = part.references()
-    is_timed = [column.metadata().contains(_EVENT_TIME) for column in _items_of(columns)]
+    is_timed = [column.metadata().contains(EVENT_TIME) for column in _items_of(columns)]
     if part.nodeName() in _SOLVED and any(is_timed) and not all(is_timed):
         return True
     if plan.nodeName() != "Join" or plan.joinType().sql() not in ("LEFT OUTER", "RIGHT OUTER", "FULL OUTER"):
@@ -235,7 +234,7 @@ class _EventTimeChoice:
         """Return a value with the name of a column that was event time."""
         metadata = self._jvm.org.apache.spark.sql.types.MetadataBuilder().withMetadata(column.metadata())
         # without any metadata, the optimizer would take the column for the one that it renames
-        marked = self._jvm.scala.Some(metadata.remove(_EVENT_TIME).putBoolean("millrace.value", True).build())
+        marked = self._jvm.scala.Some(metadata.remove(EVENT_TIME).putBoolean("millrace.value", True).build())
         return self._expressions.Alias(value, column.name(), new_id, column.qualifier(), marked, self._sequence([]))
 
     def _rebuilt(
@@ -281,7 +280,7 @@ def _can_be_absent(children: Iterable[JavaObject], place: int) -> Iterator[int]:
 
 
 def _is_event_time(column: JavaObject) -> bool:
-    return bool(column.metadata().contains(_EVENT_TIME))
+    return bool(column.metadata().contains(EVENT_TIME))
 
 
 def _references(expression: JavaObject) -> set[int]:

@@ -13,10 +13,8 @@ from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import (
     Group,
-    filters_groups,
     group_expressions,
     is_aggregate,
     is_any_window,
@@ -24,12 +22,13 @@ from millrace_api.sql.groups import (
     select_aliases,
 )
 from millrace_api.sql.outline import outline
+from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import Execution, source_step, transactions, unrouted_problem
+from millrace_jobs.queries.dedicated_needs import unrouted_problem
+from millrace_jobs.queries.execution import Execution, source_step, transactions
 from millrace_jobs.queries.native.joins import with_joins_of_sql
 from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import keys_of_groups, updates_table
-from millrace_jobs.queries.sql_aggregates import has_groups
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sources.base import Source
 
@@ -42,23 +41,22 @@ class Native(Execution):
     """SQL that Structured Streaming runs by itself, and the reason it is not routed."""
 
     is_spark_plan: ClassVar[bool] = True
-    sql: str
+    query: ParsedQuery
     reason: str
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the DataFrame of the SQL over the sources, with joins of streams as SQL defines them."""
         for name in context.sources:
             records(name, spec, context).createOrReplaceTempView(name)
-        return with_joins_of_sql(context.spark.sql(self.sql))
+        return with_joins_of_sql(context.spark.sql(self.query.text))
 
     def explain(
         self, result: StructType, spec: Spec, sources: Mapping[str, Source], pin: Pin, partitions: int | None
     ) -> tuple[str, list[str]]:
         """Return the reason, and Spark's plan as one step."""
-        query = parse_query(self.sql)
         streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
-        read = [table for table in query.find_all(exp.Table) if table.name.lower() in streams]
-        joins = len(read) > 1 and query.find(exp.Join) is not None
+        read = [table for table in self.query.tables if table in streams]
+        joins = len(read) > 1 and self.query.has_joins
         return f"runs natively, by Spark's own plan: {self.reason}", [
             *(source_step(name, source) for name, source in spec.sources.items()),
             f"Spark    the SQL as it is written{'; NULL matches nothing in its joins' if joins else ''}",
@@ -67,13 +65,13 @@ class Native(Execution):
 
     def layout(self) -> dict[str, Any]:
         """Return what of the SQL decides the state of Spark's plan."""
-        return dict(outline(self.sql, frozenset()).state)
+        return dict(outline(self.query, frozenset()).state)
 
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
     ) -> ResultKeys:
         """Return the keys of Spark's groups; its plan keeps no record of the rows that HAVING admitted before."""
-        if columns is not None and updates_table(spec) and filters_groups(parse_query(self.sql)):
+        if columns is not None and updates_table(spec) and self.query.filters_groups:
             why = f"because the query is not routed: {self.reason}"
             message = f"a table cannot take back rows that HAVING no longer admits, {why}"
             hint = "leave HAVING to the readers of the table, or write emit: OnWindowClose"
@@ -82,7 +80,7 @@ class Native(Execution):
 
     def result_partitions(self, state: int) -> int | None:
         """Return the number of partitions for one SELECT with groups of a source's records; None for all else."""
-        query = parse_query(self.sql)
+        query = self.query.tree
         if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - _CLAUSES:
             return None
         source = query.args.get("from_") or query.args.get("from")
@@ -102,7 +100,7 @@ class Native(Execution):
     @property
     def unpartitioned(self) -> str:
         """Whether there is no state at all, or a shuffle behind it."""
-        if has_groups(self.sql):
+        if self.query.aggregates:
             return super().unpartitioned
         return "the query keeps no state, so it has no partitions of one to write by"
 

@@ -11,12 +11,13 @@ from sqlglot import exp
 
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import parse_query, to_sql
+from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.groups import group_expressions, is_window, select_aliases
+from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
-from millrace_jobs.queries.execution import expression_problem, source_problem
+from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
 from millrace_jobs.queries.sql_aggregates import (
     GroupingKey,
     NotRoutableError,
@@ -73,24 +74,25 @@ class Aggregation:
 
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
         """Return why replicas in processes of their own cannot place the records, as far as it is known here."""
+        if (problem := source_problem(spec.sources[self.source])) is not None:
+            return problem
         columns, setting = [sql for _, sql in self.block_columns], deviating_setting(spec.spark_conf.get)
         found = setting or compile_columns(self.block_filter, columns, schemas[self.source])
-        return source_problem(spec.sources[self.source]) or expression_problem(found)
+        return expression_problem(found) if isinstance(found, str) else None
 
 
-def aggregation_of(sql: str, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
+def aggregation_of(query: ParsedQuery, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
     """Translate the SQL of a query to an aggregation.
 
     Args:
-        sql: one SELECT that Spark has already accepted.
+        query: one SELECT that Spark has already accepted.
         schemas: schema of each source, by name.
         type_of: Spark's type of an expression over the one source of the query.
 
     Raises:
         NotRoutableError: the query is something else.
-        MillraceError: the SQL does not parse.
     """
-    select = _plain_select(parse_query(sql))
+    select = _plain_select(query.copy())
     source = _one_source(select, schemas)
     columns = {field.name.lower() for field in schemas[source]}
     select.set("expressions", list(without_lateral_aliases(select.expressions, columns)))

@@ -32,10 +32,10 @@ from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.tables.grouping import merge_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
-from millrace_jobs.queries.tables.operators.operator import OperatorChain
+from millrace_jobs.queries.tables.operators.interface import OperatorChain
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
 from millrace_jobs.sinks.base import ADMITTED
-from millrace_jobs.windows import AT, Window
+from millrace_jobs.windows import AT, EVENT_TIME, Window
 
 
 def window_column(window: Window) -> Column:
@@ -144,19 +144,16 @@ def single_record_partials(records: DataFrame, query: Aggregation, types: Struct
     """
     if query.where:
         records = records.where(query.where)
-    keys = [F.expr(key.sql).alias(key.name) for key in query.keys]
+    keys = {key.name: F.expr(key.sql).alias(key.name) for key in query.keys}
     parts = [F.expr(part.initial).cast(types[part.name].dataType).alias(part.name) for part in query.parts]
     if query.window is None:
-        return records.select(*keys, *parts)
+        return records.select(*keys.values(), *parts)
     at = F.col(f"`{query.window.column}`").alias(AT)
-    if _WATERMARK in records.select(at).schema[AT].metadata:
+    marked = {field.name for field in records.select(*keys.values(), at).schema if EVENT_TIME in field.metadata}
+    if AT in marked:
         # Spark allows groups one event time. It is that of the window, also where its column is a key beside it.
-        keys = [F.expr(key.sql).alias(key.name, metadata={}) for key in query.keys]
-    return records.select(*keys, *parts, at).withColumn("window", window_column(query.window))
-
-
-_WATERMARK = "spark.watermarkDelayMs"
-"""The metadata by which Spark knows the column of a watermark."""
+        keys |= {name: keys[name].alias(name, metadata={}) for name in marked - {AT}}
+    return records.select(*keys.values(), *parts, at).withColumn("window", window_column(query.window))
 
 
 _START = "start"

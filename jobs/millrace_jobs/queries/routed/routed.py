@@ -32,14 +32,8 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection,
 from millrace_jobs.pipeline.reader import SourceTask
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import (
-    Execution,
-    ResultTraits,
-    expression_problem,
-    outputs,
-    seconds,
-    source_problem,
-)
+from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
+from millrace_jobs.queries.execution import AlgorithmChoice, Execution, ResultTraits, outputs, seconds
 from millrace_jobs.queries.reading import RunContext, observe_notes, read, records, rows_of, watermark_of
 from millrace_jobs.queries.results import keys_of_groups, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
@@ -52,7 +46,7 @@ from millrace_jobs.queries.routed.merge import (
     window_from_start,
 )
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
-from millrace_jobs.queries.tables.operators.operator import BUCKETS
+from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.selection.costs import Prior, Resources, python_prior, sql_prior
 from millrace_jobs.selection.forecast import Forecaster, starting_algorithm
@@ -280,14 +274,41 @@ class Routed(Execution):
         """Number of windows that a record is in."""
         return self.window.per_record if self.window is not None else 1
 
+    @property
+    def choice(self) -> PlacingChoice:
+        """The algorithms that place records."""
+        return PlacingChoice(self.aggregation is not None, self._windows, self.projection.keys > 0)
+
+    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
+        """Return what of the source or of its expressions they cannot do."""
+        if (problem := source_problem(spec.sources[self.source])) is not None:
+            return problem
+        compiled = compile_projection(self.projection, schemas[self.source])
+        return expression_problem(compiled) if isinstance(compiled, str) else None
+
+
+@dataclass(frozen=True)
+class PlacingChoice(AlgorithmChoice):
+    """The choice among algorithms that place records.
+
+    Args:
+        sql: whether Spark can combine by its own plan.
+        windows: number of windows that a record is in.
+        grouped: whether there are keys to group by.
+    """
+
+    sql: bool
+    windows: int
+    grouped: bool
+
     def candidates(self, placement: Placement) -> tuple[str, ...]:
         """Return all candidates; Dedicated replicas always place, so ``native`` is no choice beside them."""
         return tuple(name for name in CANDIDATES if placement is Placement.INLINE or name != NATIVE)
 
-    def first_algorithm(self, placement: Placement) -> Algorithm:
+    def first(self, placement: Placement) -> Algorithm:
         """Return the choice of a rule, by what is known of a query before its first batch."""
-        sql = self.aggregation is not None and placement is Placement.INLINE
-        return Algorithm(starting_algorithm(sql=sql, windows=self._windows, grouped=self.projection.keys > 0))
+        sql = self.sql and placement is Placement.INLINE
+        return Algorithm(starting_algorithm(sql=sql, windows=self.windows, grouped=self.grouped))
 
     def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
         """Return a selector that begins with the assumed costs."""
@@ -296,13 +317,7 @@ class Routed(Execution):
     @property
     def prior(self) -> Prior:
         """The costs that are assumed of the query before they are measured."""
-        return python_prior() if self.aggregation is None else sql_prior(self._windows)
-
-    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
-        """Return what of the source or of its expressions they cannot do."""
-        return source_problem(spec.sources[self.source]) or expression_problem(
-            compile_projection(self.projection, schemas[self.source])
-        )
+        return sql_prior(self.windows) if self.sql else python_prior()
 
 
 def _types(schema: pa.Schema) -> list[str]:

@@ -17,9 +17,9 @@ from millrace_api.sql.join_conditions import Side
 from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
-from millrace_jobs.queries.tables.operators.operator import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 from millrace_jobs.queries.tables.relations import (
     WINDOW,

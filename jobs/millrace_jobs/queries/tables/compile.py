@@ -7,15 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
-from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
-from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups
+from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_api.sql.schema_ddl import Column
 from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.queries.execution import Execution
@@ -40,13 +38,13 @@ _HISTORY = "spec.sink.table.history"
 
 
 def compile_tables(
-    spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], types_of: TypesOf, partitions: int
+    spec: Spec, parsed: ParsedQuery, schemas: Mapping[str, pa.Schema], types_of: TypesOf, partitions: int
 ) -> Execution:
     """Translate a query to operators on tables; a query of streams alone that they do not run stays with Spark.
 
     Args:
         spec: the query's spec.
-        sql: its SQL, which Spark accepts.
+        parsed: its SQL, which Spark accepts.
         schemas: schema of each source, by name.
         types_of: gives the types of expressions.
         partitions: number of state partitions.
@@ -57,15 +55,15 @@ def compile_tables(
     held = holds_back(spec)
     beyond_spark = held or spec.sink.has_history
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
-    if not beyond_spark and _joins_only_static_tables(spec, sql):
-        return _native(spec, sql, schemas, "it joins one stream with static tables only (stream-static join)")
+    if not beyond_spark and _joins_only_static_tables(spec, parsed):
+        return _native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
     closes = not eager
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
     final_joins = closes or any(not output.sink.replaces_rows for output in eager)
     try:
         query = translate(
-            sql, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
+            parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
         )
         if held:
             query = _held_back(query, spec)
@@ -78,13 +76,13 @@ def compile_tables(
             problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
             raise MillraceError(problem) from None
         if not reads_tables(spec):
-            return _native(spec, sql, schemas, _CHOSEN if is_native else str(reason))
+            return _native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
     if is_native and wrong_in_spark(query.relation) is None:
-        return _native(spec, sql, schemas, _CHOSEN)
+        return _native(spec, parsed, schemas, _CHOSEN)
     if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
-        return _native(spec, sql, schemas, "it joins closed windows, in which no key is hot")
+        return _native(spec, parsed, schemas, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"
         raise MillraceError(Problem(message, "write emit: OnUpdate", field="spec.emit"))
@@ -96,7 +94,7 @@ def compile_tables(
     return query
 
 
-def _native(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], reason: str) -> Native:
+def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], reason: str) -> Native:
     """Return Spark's own plan, unless its groups would never close or its joins are by two event times."""
     tables = {
         name.lower(): SourceTable(
@@ -106,13 +104,12 @@ def _native(spec: Spec, sql: str, schemas: Mapping[str, pa.Schema], reason: str)
         )
         for name, schema in schemas.items()
     }
-    scopes = traverse_scope(parse_query(sql))
-    problems = list(mixed_semi_joins(sql, scopes, tables))
+    problems = list(mixed_semi_joins(query.text, query.scopes(), tables))
     if spec.emit is Emit.ON_WINDOW_CLOSE:
-        problems += unclosed_groups(sql, scopes, tables)
+        problems += unclosed_groups(query.text, query.scopes(), tables)
     if problems:
         raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
-    return Native(sql, reason)
+    return Native(query, reason)
 
 
 def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
@@ -156,10 +153,9 @@ def _traits(source: SourceSpec, schema: pa.Schema) -> InputTraits:
     return InputTraits(columns, time, source.table.keys if source.table is not None else (), source.is_static)
 
 
-def _joins_only_static_tables(spec: Spec, sql: str) -> bool:
+def _joins_only_static_tables(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query needs no operator on tables: it reads static tables beside one stream, which it reads once."""
-    query = parse_query(sql)
-    read = [spec.sources.get(table.name.lower()) for table in query.find_all(exp.Table)]
+    read = [spec.sources.get(table) for table in query.tables]
     sources = [source for source in read if source is not None]
     others = [source for source in sources if not source.is_static]
     stateless = len(others) == 1 < len(sources) and not others[0].is_evolving

@@ -9,15 +9,13 @@ from sqlglot import exp
 
 from millrace_api.model.sources import Watermark
 from millrace_api.model.streamquery import Emit, Spec
-from millrace_api.sql.dialect import parse_query
-from millrace_api.sql.groups import filters_groups, is_aggregate
+from millrace_api.sql.groups import is_aggregate
+from millrace_api.sql.parsed_query import ParsedQuery
 
 
-def needs_tables(spec: Spec, sql: str) -> bool:
+def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
-    query = parse_query(sql)
-    joins = query.find(exp.Join) is not None
-    return reads_tables(spec) or joins or spec.sink.has_history or aggregates_changing_groups(spec, query)
+    return reads_tables(spec) or query.has_joins or spec.sink.has_history or aggregates_changing_groups(spec, query)
 
 
 def holds_back(spec: Spec) -> bool:
@@ -25,10 +23,10 @@ def holds_back(spec: Spec) -> bool:
     return spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END
 
 
-def may_retract(spec: Spec, sql: str) -> bool:
+def may_retract(spec: Spec, query: ParsedQuery) -> bool:
     """Whether rows of a table can cease to pass a filter, so that what runs the query has to take them back."""
     updates = any(output.sink.replaces_rows and output.emit is Emit.ON_UPDATE for output in spec.outputs.values())
-    return updates and filters_groups(parse_query(sql))
+    return updates and query.filters_groups
 
 
 def reads_tables(spec: Spec) -> bool:
@@ -36,9 +34,9 @@ def reads_tables(spec: Spec) -> bool:
     return any(source.is_evolving for source in spec.sources.values())
 
 
-def aggregates_changing_groups(spec: Spec, query: exp.Query) -> bool:
+def aggregates_changing_groups(spec: Spec, query: ParsedQuery) -> bool:
     """Whether groups are aggregated again before they are final."""
-    selects = query.find_all(exp.Select)
+    selects = query.tree.find_all(exp.Select)
     grouped = sum(select.args.get("group") is not None or bool(own_aggregates(select)) for select in selects)
     return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
 

@@ -30,13 +30,13 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from millrace_jobs.changes import BEGINNING, values_of
+from millrace_jobs.partitioners.hot_key_units import UnitPlacement
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.partitioners.registry import is_routed
-from millrace_jobs.partitioners.units import UnitPlacement
 from millrace_jobs.pipeline.blocks import STAGE, partitions_of, shuffle_keys
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorResult, TableOperator
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
-from millrace_jobs.queries.tables.operators.operator import BUCKETS, OperatorResult, TableOperator
 from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT
 
 MAX_ROWS = 1 << 16

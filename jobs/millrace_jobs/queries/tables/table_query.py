@@ -20,14 +20,15 @@ from millrace_jobs.changes import CHANGE, WEIGHT
 from millrace_jobs.partitioners.hash import Hash
 from millrace_jobs.partitioners.registry import NATIVE, is_routed
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.execution import Execution, ResultTraits, outputs, seconds, source_step, unrouted_problem
+from millrace_jobs.queries.dedicated_needs import unrouted_problem
+from millrace_jobs.queries.execution import AlgorithmChoice, Execution, ResultTraits, outputs, seconds, source_step
 from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import window_in_key
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
 from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.needs import timed_sources
+from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.operator import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
@@ -224,25 +225,34 @@ class TableQuery(Execution):
         return self.has_join and is_routed(algorithm) and algorithm != Hash.NAME
 
     @property
+    def choice(self) -> HotKeysChoice | None:
+        """The algorithms for the hot keys of a join; None without a join."""
+        return HotKeysChoice() if self.has_join else None
+
+    @property
     def unplaced(self) -> str:
         """Without a join, whose hot keys an algorithm could place."""
         return "by operators on tables without a join"
 
-    def candidates(self, placement: Placement) -> tuple[str, ...]:
-        """Return the algorithms for the hot keys of a join."""
-        return JOIN_CANDIDATES if self.has_join else ()
+    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem:
+        """Return that nothing is routed before the operators."""
+        return unrouted_problem("it runs by operators on tables")
 
-    def first_algorithm(self, placement: Placement) -> Algorithm:
-        """Return ``hash``, under which nothing is sent a second time, for a query with a join."""
-        return Algorithm.HASH if self.has_join else Algorithm.NATIVE
+
+class HotKeysChoice(AlgorithmChoice):
+    """The choice among algorithms that place the hot keys of a join."""
+
+    def candidates(self, placement: Placement) -> tuple[str, ...]:
+        """Return the algorithms that need not learn over batches."""
+        return JOIN_CANDIDATES
+
+    def first(self, placement: Placement) -> Algorithm:
+        """Return ``hash``, under which nothing is sent a second time."""
+        return Algorithm.HASH
 
     def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
         """Return a selector that goes by the pairs which each key has."""
         return Selector(JoinForecaster(), resources, first, apart=Hash.NAME, margin=JOIN_MARGIN)
-
-    def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem:
-        """Return that nothing is routed before the operators."""
-        return unrouted_problem("it runs by operators on tables")
 
 
 def _relation_steps(relation: Relation) -> Iterator[str]:

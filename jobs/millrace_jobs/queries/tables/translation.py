@@ -8,12 +8,13 @@ from dataclasses import replace
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_expression, parse_query, to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
+from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
 from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.operator import stream_join_buckets
 from millrace_jobs.queries.tables.relations import (
     Enriched,
     Join,
@@ -44,7 +45,7 @@ from millrace_jobs.queries.tables.table_query import TableQuery
 
 
 def translate(
-    sql: str,
+    query: ParsedQuery,
     sources: Mapping[str, InputTraits],
     types_of: TypesOf,
     *,
@@ -55,7 +56,7 @@ def translate(
     """Translate the SQL of a query that Spark has accepted.
 
     Args:
-        sql: one SELECT.
+        query: one SELECT.
         sources: the sources by name, in lower case.
         types_of: asks Spark for types.
         partitions: number of state partitions.
@@ -66,15 +67,14 @@ def translate(
         NotATableQueryError: the query has something that these operators do not do.
     """
     translation = _Translation(sources, types_of, final_joins, final_groups)
-    query = parse_query(sql)
     try:
-        scope = translation.select(query)
+        scope = translation.select(query.tree)
     except NotATableQueryError as reason:
         raise NotATableQueryError(with_labels(str(reason), translation.labels)) from None
     items = tuple(name.sql for name in scope.names)
     places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
     return TableQuery(
-        sql=to_sql(query),
+        sql=to_sql(query.tree),
         relation=scope.relation,
         items=items,
         contents=scope.contents,

@@ -176,6 +176,11 @@ class PartitionWriter:
 def require_whole() -> None:
     """Check that the input of the running task, which has been read to its end, is complete.
 
+    Arrow takes the end of a connection for the end of a stream. If Spark's JVM dies between two record batches, or has
+    the task killed, its Python worker would take the part that it has got for the whole. A task whose results count
+    only when Spark has them may do so, but not one that commits them by itself. After the last record batch, the JVM
+    writes a mark, which is what is looked for.
+
     Raises TransientError if the connection has ended before the input did.
     """
     try:

@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 from pyspark.sql import DataFrame
 
-from millrace_jobs.kafka.calls import consume
-from millrace_jobs.kafka.cluster import KafkaCluster, Partition
-from millrace_jobs.kafka.errors import PATIENCE, is_transient, kafka_problem
+from millrace_jobs.kafka.cluster import KafkaCluster
+from millrace_jobs.kafka.errors import PATIENCE
 from millrace_jobs.lookups.history import NO_TIMES, HistoryTimes
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, WindowColumn
 from millrace_jobs.sinks.kafka.live_rows import LiveRows
 from millrace_jobs.sinks.kafka.messages import NO_END, fetched_rows
 from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
+from millrace_jobs.sinks.kafka.table_reading import read_messages
 from millrace_jobs.sinks.kafka.table_results import KeptParts, TableHistory, TablePart, TableResults, with_starts
 from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
 from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic, TopicSettings, origin_of
@@ -186,42 +186,19 @@ def read_changes(topic: TargetTopic, group: str, window: WindowColumn | None) ->
     Raises MillraceError if the topic cannot be read, or has messages that are not rows of such a table.
     """
     partitions = KafkaCluster(topic.connection).partitions([topic.name], None)
-    settings = {
-        "group.id": group,
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(_PREFETCH | topic.connection.settings() | settings)
-    try:
-        consumer.assign([TopicPartition(*partition, OFFSET_BEGINNING) for partition in partitions])
-        for message in _messages(consumer, partitions, topic):
-            yield _row(message, window, topic)
-    finally:
-        consumer.close()
-
-
-def _messages(consumer: Consumer, partitions: Iterable[Partition], topic: TargetTopic) -> Iterator[Message]:
-    """Yield all messages of the assigned partitions, each up to its current end."""
-    doing = f"reading the table in topic {topic.name}"
-    unread = set(partitions)  # a partition may report its end more than once if another producer writes to it
-    latest_error = KafkaError(KafkaError._TIMED_OUT)
-    last_progress = time.monotonic()
-    while unread:
-        for message in consume(consumer, 10_000, 1.0):
-            error = message.error()
-            if error is None:
-                last_progress = time.monotonic()
-                yield message
-            elif error.code() == KafkaError._PARTITION_EOF:
-                last_progress = time.monotonic()
-                unread.discard(Partition(message.topic() or "", message.partition() or 0))
-            elif is_transient(error):
-                latest_error = error
-            else:
-                raise kafka_problem(error, doing, topic.connection)
-        if unread and time.monotonic() - last_progress > PATIENCE:
-            raise kafka_problem(latest_error, doing, topic.connection)
+    polls = read_messages(
+        topic,
+        group,
+        partitions,
+        reading=f"reading the table in topic {topic.name}",
+        poll_seconds=1.0,
+        patience=PATIENCE,
+        options=_PREFETCH,
+    )
+    with closing(polls):
+        for messages in polls:
+            for message in messages:
+                yield _row(message, window, topic)
 
 
 def _row(message: Message, window: WindowColumn | None, topic: TargetTopic) -> tuple[str, int | None]:

@@ -46,7 +46,7 @@ class TablePart(NamedTuple):
 
     ``rows`` are the newest rows, with the columns ``key``, ``value`` and ``end``, and FROM if the table has a history;
     without a value for one that the table must not have. ``earlier`` are changes of earlier versions, as
-    ``history.split_newest`` returns them; None without a history.
+    ``split_newest`` returns them; None without a history.
     """
 
     rows: pa.Table

@@ -19,15 +19,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
     IsolationLevel,
-    KafkaError,
     KafkaException,
     Message,
     TopicPartition,
@@ -37,12 +35,11 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from millrace_api.errors import MillraceError
 from millrace_jobs.changes import FROM, TO
 from millrace_jobs.disk import boot_id
-from millrace_jobs.kafka.calls import consume
 from millrace_jobs.kafka.cluster import Partition
-from millrace_jobs.kafka.errors import error_of, is_transient, kafka_problem
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import NO_TIMES, NO_VERSIONS, HistoryTimes, Version, VersionChanges
 from millrace_jobs.lookups.store import CopyClaim, Item, StoreError, TableStore
+from millrace_jobs.sinks.kafka.table_reading import read_messages
 from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic
 from millrace_support.backoff import Backoff
 
@@ -53,7 +50,6 @@ REBUILDING = "the table is still being read from its topic: try again"
 
 _MARK_SECONDS = 5.0
 _POLL_SECONDS = 0.2
-_CHUNK = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +72,7 @@ class PendingBatch:
         times: the times that the history then answers for.
         rows: the columns ``key`` and ``value``, and FROM if the table has a history; a row without a value is removed.
         removed: keys of further rows to be removed, as an Arrow array of text; None for none.
-        earlier: changes of earlier versions, as ``history.split_newest`` returns them; None without a history.
+        earlier: changes of earlier versions, as ``table_results.split_newest`` returns them; None without a history.
     """
 
     batch: LastWritten
@@ -270,40 +266,25 @@ class TableView:
     def _read(self, mark: TableMark, positions: dict[Partition, int]) -> Iterator[ReadChanges]:
         """Yield the changes of committed messages from ``positions`` up to the mark, and move the positions there."""
         topic = self._topics[0]
+        unread = [place for place, end in mark.ends.items() if positions.get(place, 0) < end]
         reading = f"reading the table in {' and '.join(each.name for each in self._topics)}"
-        unread = {place for place, end in mark.ends.items() if positions.get(place, 0) < end}
-        consumer = Consumer(
-            topic.connection.settings()
-            | {
-                "group.id": self._group,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-            }
+        polls = read_messages(
+            topic,
+            self._group,
+            unread,
+            reading=reading,
+            poll_seconds=_POLL_SECONDS,
+            positions=positions,
+            marks=mark.ends,
         )
-        try:
-            consumer.assign([TopicPartition(*each, positions.get(each, OFFSET_BEGINNING)) for each in sorted(unread)])
-            while unread and not self._closed:
+        with closing(polls):
+            for messages in polls:
                 changes = ReadChanges(mark.times.since)
-                for message in consume(consumer, _CHUNK, _POLL_SECONDS):
-                    place, offset = Partition(message.topic() or "", message.partition() or 0), message.offset() or 0
-                    error = message.error()
-                    if error is None and place in unread and offset < mark.ends[place]:
-                        positions[place] = offset + 1
-                        changes.note(message, is_row=place.topic == topic.name)
-                    elif error is not None and error.code() != KafkaError._PARTITION_EOF:
-                        if not is_transient(error):
-                            raise kafka_problem(error, reading, topic.connection)
-                        continue
-                    if offset + (error is None) >= mark.ends[place]:
-                        unread.discard(place)
-                        positions[place] = max(positions.get(place, 0), mark.ends[place])
+                for message in messages:
+                    changes.note(message, is_row=message.topic() == topic.name)
                 yield changes
-        except KafkaException as error:
-            raise kafka_problem(error_of(error), reading, topic.connection) from None
-        finally:
-            consumer.close()
+                if self._closed:
+                    return
 
 
 class ReadChanges:
@@ -352,10 +333,10 @@ class ReadChanges:
 def _ends_of(topic: TargetTopic) -> dict[Partition, int]:
     admin = AdminClient(topic.connection.settings())
     numbers = admin.list_topics(topic.name, timeout=_MARK_SECONDS).topics[topic.name].partitions
-    asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}
+    newest = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in numbers}
     # a commit's markers may still be on their way: the last stable offset would be too small
     level = IsolationLevel.READ_UNCOMMITTED
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_MARK_SECONDS)
+    answers = admin.list_offsets(newest, isolation_level=level, request_timeout=_MARK_SECONDS)
     return {Partition(topic.name, place.partition): answer.result(_MARK_SECONDS).offset
             for place, answer in answers.items()}  # fmt: skip
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sql.schema_ddl import Column, parse_schema, parse_type, type_problem, unreadable
+from millrace_api.sql.schema_ddl import Column, parse_schema, type_problem
 
 ConvertPart = Callable[[pa.Array, pa.Field], pa.Array]
 """Converts a part of a column to the type of a field, whose name is the path to it, such as ``user.country``."""
@@ -35,8 +35,7 @@ _TYPES = {
     "BINARY": pa.binary(),
 }
 
-_SYNONYMS = {"BYTE": "TINYINT", "SHORT": "SMALLINT", "INTEGER": "INT", "LONG": "BIGINT", "REAL": "FLOAT"}
-_DECIMAL = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _NAMES_SHOWN = 20
 
 MAX_PRECISION = 38
@@ -120,29 +119,20 @@ def put_together(declared: pa.DataType, parts: list[pa.Array], offsets: pa.Array
     return pa.ListArray.from_arrays(offsets, *parts, declared, mask=missing)
 
 
-def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """Return the Arrow schema of (name, Spark type) pairs; every column is nullable.
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the Arrow schema of columns; every one is nullable.
 
-    Raises MillraceError with one problem per column whose type is not supported or whose name is a duplicate.
+    Raises MillraceError with one problem per column whose type no source can read.
     """
-    fields, problems = [], []
-    for position, (name, declared) in enumerate(columns):
-        column = parse_type(name, declared) if "<" in declared else Column(name, declared)
-        arrow_type = _arrow_type(column)
-        if arrow_type is None:
-            problems.append(Problem(*(type_problem(column) or unreadable(column))))
-        elif name in (earlier for earlier, _ in columns[:position]):
-            problems.append(Problem(f"column {name} is declared twice", "name every column once"))
-        else:
-            fields.append(pa.field(name, arrow_type))
+    problems = [Problem(*problem) for problem in map(type_problem, columns) if problem is not None]
     if problems:
         raise MillraceError(*problems)
-    return pa.schema(fields)
+    return pa.schema([(column.name, _arrow_type(column)) for column in columns])
 
 
 def declared_schema(ddl: str) -> pa.Schema:
     """Return the Arrow schema of columns declared in SQL, such as ``id BIGINT, name STRING``. Raises MillraceError."""
-    return arrow_schema([(column.name, column.type) for column in parse_schema(ddl)])
+    return arrow_schema(parse_schema(ddl))
 
 
 def spark_type(arrow_type: pa.DataType) -> str:
@@ -155,21 +145,15 @@ def spark_type(arrow_type: pa.DataType) -> str:
     return names.get(arrow_type, str(arrow_type))
 
 
-def _arrow_type(column: Column) -> pa.DataType | None:
+def _arrow_type(column: Column) -> pa.DataType:
+    """Return the type of a column that a source can read; see ``type_problem``."""
     if column.parts:
         types = [_arrow_type(part) for part in column.parts]
-        if None in types:
-            return None
         if column.is_struct:
             return pa.struct([(part.name, kind) for part, kind in zip(column.parts, types, strict=True)])
         return pa.list_(types[0]) if len(types) == 1 else pa.map_(*types)
-    text = column.type.strip().upper()
-    if match := _DECIMAL.fullmatch(text):
-        precision, scale = int(match[1] or 10), int(match[2] or 0)
-        if 1 <= precision <= MAX_PRECISION and scale <= precision:
-            return pa.decimal128(precision, scale)
-        return None
-    return _TYPES.get(_SYNONYMS.get(text, text))
+    size = _DECIMAL.fullmatch(column.type)
+    return _TYPES[column.type] if size is None else pa.decimal128(int(size[1]), int(size[2]))
 
 
 def shown_names(names: Sequence[str]) -> str:

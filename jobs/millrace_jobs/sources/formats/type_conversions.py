@@ -199,7 +199,6 @@ def _cast(declared: pa.DataType, column: pa.Array) -> pa.Array:
 
 
 def _to_number(found: pa.DataType, declared: pa.DataType) -> Conversion | None:
-    """Return the conversion to a BOOLEAN, an integer, a float or a DECIMAL."""
     types, cast = pa.types, partial(_cast, declared)
     is_plain = is_number(found) or types.is_boolean(found)
     if types.is_boolean(declared):

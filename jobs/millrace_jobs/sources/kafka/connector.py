@@ -42,8 +42,8 @@ class KafkaConnector(SourceConnector[KafkaSourceSpec]):
         if source.kafka is None or not source.kafka.include_metadata:
             return super().schema(source)
         assert source.schema_text is not None
-        columns = [(column.name, column.type) for column in parse_schema(source.schema_text)]
-        declared = arrow_schema([each for each in columns if each[0] not in METADATA.names])
+        columns = parse_schema(source.schema_text)
+        declared = arrow_schema([column for column in columns if column.name not in METADATA.names])
         return pa.schema([*completed_schema(declared, source), *METADATA])
 
     def open(self, spec: KafkaSourceSpec, context: SourceContext) -> Source:

@@ -170,7 +170,6 @@ def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float,
 
 
 def _plausible(seen: Observation) -> bool:
-    """Return whether all numbers are within plausible limits."""
     stages = [value for stage in (seen.route, seen.combine) if stage for value in (stage.tasks, stage.seconds)]
     optional = (seen.keys, seen.partials, seen.updates, seen.imbalance, seen.merge_seconds, seen.dedicated_busy)
     sizes = (seen.routed, seen.input_bytes, seen.route_bytes, seen.combine_bytes)

@@ -1,18 +1,18 @@
-"""A decision about the size of a job, with everything that it rests on.
+"""A decision about the size of a job, with everything that it rests on, whether it is held back, and its words.
 
-``lifecycle.scaling_status`` has what the status says of it.
+``lifecycle.autoscaling.scaling_status`` has what the status says of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..shape import Shape
 from ..zones import LoadDriver, Zone
 from .changes import ChangeOutcome
 from .search import REPLICAS, Forecast
-from .settings import Guard, Settings
+from .settings import Guard, Mode, Settings
 
 
 class Reason(StrEnum):
@@ -159,6 +159,19 @@ class Decision:
     def prediction_error(self) -> float | None:
         """Predicted minus observed batch time after the change of ``outcome``, as a share of the observed."""
         return self.outcome.error if self.outcome is not None else None
+
+
+def held(decision: Decision, settings: Settings, situation: Situation) -> Decision:
+    """Return the decision, but keep the present plan if everything is paused or the mode is Advise."""
+    if not decision.changed:
+        return decision
+    if situation.paused and Guard.PAUSED in settings.guards:
+        guard = Guard.PAUSED
+    elif settings.mode is Mode.ADVISE and Guard.ADVISE in settings.guards:
+        guard = Guard.ADVISE
+    else:
+        return decision
+    return replace(decision, plan=situation.plan, reason=guard, guard=guard, detail=str(decision.reason))
 
 
 _WAITING: dict[Reason | Guard, str] = {

@@ -1,7 +1,8 @@
 """Decisions about the size of a job: zones say when, the model says how much, guards say whether.
 
-A decision passes ``answers`` (what the metrics say), ``learned`` (what is known of the job), ``steps`` (what the case
-calls for, over candidates from ``search``), and ``guards`` (whether it is held back), in this order.
+A decision passes ``answers`` (what the metrics say), ``learned`` (what is known of the job), ``limits`` (which plans
+the guards allow), ``steps`` (what the case calls for, over candidates from ``search``), and ``decision`` (whether it is
+held back, and its words), in this order.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ..observation import OF_PODS, Answer, NoAnswer, Observation
 from ..shape import Bounds, Shape
 from ..zones import Zone
 from .changes import Change, Line
-from .decision import Decision, Inputs, Reason, Situation, sentence
-from .guards import held, limits
+from .decision import Decision, Inputs, Reason, Situation, held, sentence
 from .learned import Learned
+from .limits import limits
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
 from .steps import Case, careful, make_do, scale_in, scale_out, undo
@@ -86,6 +87,7 @@ class Scaler:
         keeping_up, memory = learned.keeping_up, learned.memory
         delay = settings.scale_in_delay if Guard.SCALE_IN_DELAYED in settings.guards else 0.0
         largest = demand.largest(situation.now, delay)
+        before = None if memory.change is None else memory.change.rate
         return Case(
             settings=settings,
             bounds=self.bounds,
@@ -97,7 +99,7 @@ class Scaler:
                 at_arrival=keeping_up.at_arrival,
                 batches_at_arrival=keeping_up.batches_at_arrival,
                 arrival=demand.level,
-                growth=_growth(demand.level, memory.change),
+                growth=demand.level / before - 1 if before else None,
                 lag=seen.lag,
                 demand=required,
                 keys=seen.keys,
@@ -176,10 +178,6 @@ class Scaler:
             raise ValueError("the replicas of the job had another placement")
         self._reading.restore(saved["reading"])
         self._learned.restore(saved)
-
-
-def _growth(rate: float, change: Change | None) -> float | None:
-    return rate / change.rate - 1 if change is not None and change.rate else None
 
 
 def _line(model: BatchModel, shape: Shape, rows: float, interval: float) -> Line:

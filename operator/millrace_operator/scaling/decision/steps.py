@@ -1,7 +1,7 @@
 """The steps that a case can call for: scaling out or in, making do, undoing the last step, or growing carefully.
 
-A step searches candidates (``search``, with the model of ``batch_time``) within the limits of ``guards``; the decision
-goes back to ``scaler``, which begins to follow it.
+A step searches candidates (``search``, with the model of ``batch_time``) within ``limits``; the decision goes back to
+``scaler``, which begins to follow it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..shape import Bounds, Range, Shape
 from ..zones import LoadDriver, Zone
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
-from .guards import Limits, counted, quota_limit
 from .learned import Learned
+from .limits import Limits, counted, quota_limit
 from .search import ALIKE, Mask, Need, Search, predicted
 from .settings import Guard, Settings
 

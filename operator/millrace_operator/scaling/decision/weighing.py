@@ -18,7 +18,7 @@ from ..batch_time.batch_model import BatchLoad, BatchModel
 from ..batch_time.stage_work import ROUTE
 from ..observation import Observation
 from ..shape import Bounds, Shape
-from .guards import counted
+from .limits import counted
 
 POD_COST = 1.0
 """Seconds that a pod works on a record, over those that route tasks do, before either has been measured.

@@ -2,8 +2,9 @@ import pyarrow as pa
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.routed.aggregation import aggregation_of
-from millrace_jobs.queries.sql_aggregates import NotRoutableError, has_groups, longest_window
+from millrace_jobs.queries.sql_aggregates import NotRoutableError, longest_window
 from millrace_jobs.windows import Window
 
 MINUTE = 60_000_000
@@ -20,7 +21,7 @@ def type_of(sql):
 
 
 def routed(sql, **more):
-    return aggregation_of(sql, {"t": SCHEMA, **more}, type_of)
+    return aggregation_of(parsed_query(sql), {"t": SCHEMA, **more}, type_of)
 
 
 def refusal(sql, **more):
@@ -47,7 +48,7 @@ def keys(plan):
         ("b + 1 AS k", "K, a", ["B + 1", "a"]),
     ],
 )
-def test_keys(select, group_by, expected):
+def test_keys_are_the_expressions_that_are_grouped_by(select, group_by, expected):
     assert keys(routed(f"SELECT {select}, count(*) FROM t AS x GROUP BY {group_by}")) == expected
 
 
@@ -86,7 +87,7 @@ def test_a_column_comes_before_an_alias_of_its_name():
         ("CASE WHEN a = 'x' THEN day END", "a, day", "CASE WHEN k0 = 'x' THEN k1 END"),
     ],
 )
-def test_keys_in_the_select_list(select, group_by, expected):
+def test_keys_in_the_select_list_are_columns_of_the_state(select, group_by, expected):
     plan = routed(f"SELECT {select}, count(*) FROM t GROUP BY {group_by}")
     assert plan.select[0] == expected
 
@@ -107,7 +108,7 @@ def test_keys_in_the_select_list(select, group_by, expected):
         ("approx_count_distinct(a, 0.05)", None, ["APPROX_COUNT_DISTINCT(a, 0.05)"]),
     ],
 )
-def test_aggregates(item, expected, calls):
+def test_aggregates_are_computed_from_their_partial_results(item, expected, calls):
     plan = routed(f"SELECT {item} FROM t GROUP BY a")
     assert [aggregate.call for aggregate in plan.aggregates] == calls
     assert expected in (None, plan.select[0])
@@ -132,12 +133,12 @@ def test_a_filtered_aggregate_is_fed_nulls():
         ("k = 'X'", "(UPPER(k0)) = 'X'"),
     ],
 )
-def test_having(having, expected):
+def test_having_is_evaluated_over_the_results(having, expected):
     plan = routed(f"SELECT a, upper(a) AS k, count(*) AS n FROM t GROUP BY a HAVING {having}")
     assert plan.having == expected
 
 
-def test_where_and_source():
+def test_where_is_a_filter_over_the_source():
     plan = routed("SELECT count(*) FROM t x WHERE x.V > 1 AND `day at` IS NOT NULL")
     assert (plan.source, plan.where, plan.having) == ("t", "v > 1 AND NOT `day at` IS NULL", "")
 
@@ -156,7 +157,7 @@ def test_where_and_source():
         ("window(at, '5 minutes', '2 minutes', '-30 seconds')", Window("at", 5 * MINUTE, 2 * MINUTE, -MINUTE // 2)),
     ],
 )
-def test_windows(call, window):
+def test_windows_have_their_column_size_and_slide(call, window):
     plan = routed(f"SELECT window.start, a, count(*) FROM t GROUP BY {call}, a")
     assert (plan.window, keys(plan)) == (window, ["a"])
 
@@ -217,7 +218,7 @@ def test_a_window_may_be_named_by_alias_or_ordinal():
         ("SELECT count(*), mean(v) FROM t", "MEAN(v) is not one of the aggregates with a mergeable partial result"),
     ],
 )  # fmt: skip
-def test_why_a_query_is_not_routed(sql, reason):
+def test_a_query_that_is_not_routed_has_a_reason(sql, reason):
     assert refusal(sql) == reason
 
 
@@ -324,8 +325,8 @@ def test_of_several_sources_none_is_routed():
         ("SELECT n FROM (SELECT count(*) AS n FROM t)", True),
     ],
 )
-def test_groups(sql, expected):
-    assert has_groups(sql) is expected
+def test_a_query_has_groups_with_an_aggregate_or_distinct_rows(sql, expected):
+    assert parsed_query(sql).aggregates is expected
 
 
 @pytest.mark.parametrize(
@@ -342,5 +343,5 @@ def test_groups(sql, expected):
         ("SELECT count(*) FROM t GROUP BY session_window(at, CASE WHEN a THEN '1 DAY' ELSE '1 hour' END)", 24 * 60),
     ],
 )  # fmt: skip
-def test_the_longest_window(sql, minutes):
-    assert longest_window(sql) == minutes * MINUTE
+def test_the_longest_window_of_all_subqueries_counts(sql, minutes):
+    assert longest_window(parsed_query(sql)) == minutes * MINUTE

@@ -12,9 +12,9 @@ from pyspark import TaskContext
 from millrace_jobs.changes import FOREVER, NO_TIME, changes_of
 from millrace_jobs.pipeline.blocks import partitions_of
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
-from millrace_jobs.queries.tables.operators.operator import stream_join_buckets
 from millrace_jobs.queries.tables.operators.upserts import UpsertedTable
 from millrace_jobs.queries.tables.stages import InBuckets, TableStage, Unpacked, bucket_keys
 

@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.tables.relations import Grouping, Join
 from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError
 from millrace_jobs.queries.tables.translation import translate
@@ -24,7 +25,9 @@ def translated(sql, *, final_joins=False, final_groups=False):
         """Spark's types of columns; every other expression is a number."""
         return [columns.get(text, LongType()) for text in expressions]
 
-    return translate(sql, SOURCES, types_of, partitions=4, final_joins=final_joins, final_groups=final_groups)
+    return translate(
+        parsed_query(sql), SOURCES, types_of, partitions=4, final_joins=final_joins, final_groups=final_groups
+    )
 
 
 def relations(relation, kind):
@@ -139,7 +142,7 @@ GROUPS = "(SELECT q.n, count(*) AS many FROM q GROUP BY q.n) g"
         ("SELECT a.k, p.n FROM a JOIN p ON a.k = p.k", None),
     ],
 )
-def test_the_columns_that_identify_the_rows_of_a_result(sql, key):
+def test_the_key_of_a_result_is_what_identifies_its_rows(sql, key):
     assert translated(sql).key == (None if key is None else tuple(key))
 
 
@@ -163,7 +166,7 @@ def test_using_makes_one_column_of_two(kind, keys):
     assert [translated(f"SELECT {column} FROM p {kind} JOIN q USING (k)").key for column in ("p.k", "q.k")] == keys
 
 
-def test_using_several_times():
+def test_using_can_be_written_several_times():
     joined = "FROM p JOIN q USING (k) JOIN p AS r USING (k)"
     query = translated(f"SELECT * {joined}")
     assert [query.labels[item] for item in query.items] == ["k", *OTHERS, *OTHERS, *OTHERS]
@@ -190,6 +193,6 @@ def test_two_streams_that_use_a_column_have_their_range_in_where():
         ),
     ],
 )
-def test_what_cannot_be_joined(sql, reason):
+def test_joins_that_no_operator_can_run_are_refused(sql, reason):
     with pytest.raises(NotATableQueryError, match=reason):
         translated(sql)

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from bench.arena.deployed import DEPLOYED, AsDeployed, deployed
 
+from bench.arena.deployed import DEPLOYED, AsDeployed, deployed
 from millrace_operator.scaling.decision.settings import Settings
 from millrace_research.arena.comparison import OURS, POLICIES
 from millrace_research.arena.scenarios import ScenarioSetting, synthetic

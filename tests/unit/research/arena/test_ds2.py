@@ -22,7 +22,7 @@ def operator(true_input_rate, true_output_rate):
         (400.0, (40.0, 700.0), (99.0, 200.0), [10, 70.71]),
     ],
 )
-def test_instances_in_topological_order(source, first, second, expected):
+def test_instances_are_computed_in_topological_order(source, first, second, expected):
     assert instances([operator(*first), operator(*second)], source) == pytest.approx(expected, rel=1e-3)
 
 

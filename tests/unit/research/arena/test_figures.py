@@ -34,7 +34,7 @@ def run_of(seconds, rescales=(), backlog=0, duration=None):
     )
 
 
-def test_batches_over_the_interval_latency_and_cost():
+def test_a_run_has_figures_of_violations_latency_and_cost():
     found = figures(run_of([1.0] * 6 + [2.0, 3.0]), traces.constant(RATE, 16.0), BOUNDS, oracle_core_hours=1.6)
     assert found.over_interval == found.violations == 1 / 8
     assert (found.core_hours, found.over_oracle) == (2.0, 1.25)

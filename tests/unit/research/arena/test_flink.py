@@ -148,7 +148,7 @@ def test_rates_on_their_bounds_are_within():
     assert replace(seen, true_rate=2667.1).out_of_bounds
 
 
-def test_it_gets_a_simulated_job_over_its_overload():
+def test_flink_gets_a_simulated_job_over_its_overload():
     load = scene(rates((0, 1200), (7200, 1200)))  # one executor does about 1000 records per second
     run = simulate(load, FlinkPolicy(load.bounds, load.job.state_partitions, load.trace.arrived), seed=0)
     assert 1 <= len(run.rescales) <= 2

@@ -48,13 +48,13 @@ def evaluated(state):
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if "error" in state])
-def test_it_evaluates_nothing_where_flink_refuses(state):
+def test_our_flink_evaluates_nothing_where_flink_refuses(state):
     with pytest.raises(ValueError, match="unknown arrival rate of source"):
         evaluated(state)
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if "error" not in state])
-def test_it_evaluates_and_decides_as_flink_does(state):
+def test_our_flink_evaluates_and_decides_as_flink_does(state):
     found = evaluated(state)
     for name, facts in state["evaluated"].items():
         seen = found[name]
@@ -77,7 +77,7 @@ def test_it_evaluates_and_decides_as_flink_does(state):
 
 
 @pytest.mark.parametrize("facts", FACTS["observed"])
-def test_it_observes_sources_as_flink_does(facts):
+def test_our_flink_observes_sources_as_flink_does(facts):
     threshold, rate, lag, held_up, before, result = facts
     ours = observed_rate(rate, lag, held_up / 1000, number(before), FlinkOptions(observed_lag=threshold))
     assert ours == pytest.approx(number(result), nan_ok=True)

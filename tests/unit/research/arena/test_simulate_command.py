@@ -33,7 +33,7 @@ def run(tmp_path, monkeypatch):
     return invoke
 
 
-def test_a_table(run):
+def test_simulate_prints_a_table_of_policies(run):
     result = run()
     assert result.exit_code == 0
     assert result.output.startswith("trace: 0.2 h, ")
@@ -48,7 +48,7 @@ def test_a_small_backlog_is_shown_in_records(run):
     assert "0.0 M" not in result.output
 
 
-def test_json_and_a_picture(run, tmp_path):
+def test_simulate_writes_json_and_a_picture(run, tmp_path):
     result = run(format="json", plot="out.svg", interval="5", max_executors="3", peak="1000", seed="4")
     assert result.exit_code == 0
     said = json.loads(result.output)
@@ -58,12 +58,12 @@ def test_json_and_a_picture(run, tmp_path):
 
 
 @pytest.mark.parametrize("interval", ["0.5", "60"])
-def test_the_shortest_interval_and_a_long_one(run, interval):
+def test_simulate_takes_the_shortest_interval_and_a_long_one(run, interval):
     result = run(format="json", interval=interval, max_executors="1", policy="oracle,cpu,prompt")
     assert all(found["core_hours"] > 0 for found in json.loads(result.output)["policies"])
 
 
-def test_a_synthetic_load(run):
+def test_simulate_runs_a_synthetic_load(run):
     result = run(trace="constant", policy="fixed-peak", format="json")
     assert json.loads(result.output)["trace"] == "constant"
 
@@ -118,7 +118,7 @@ def test_the_help_names_every_policy_and_load():
     assert ", ".join(SYNTHETIC) in words
 
 
-def test_a_peak_at_which_nothing_comes(run):
+def test_a_peak_at_which_nothing_arrives_is_refused(run):
     with pytest.raises(MillraceError, match="no records arrive at a --peak"):
         raise run(peak="0.00001").exception
 
@@ -129,6 +129,6 @@ def test_a_folder_is_no_picture(run, tmp_path):
         raise run(plot="folder.svg").exception
 
 
-def test_an_interval_that_no_plan_can_keep(run):
+def test_an_interval_that_no_plan_can_keep_is_refused(run):
     with pytest.raises(MillraceError, match="32 executors have no time for records"):
         raise run(interval="0.5", max_executors="32", policy="lag").exception

@@ -1,11 +1,11 @@
 import dataclasses
 
 import pytest
+
 from bench.arena import page, verdicts
 from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-
 from millrace_research.arena.comparison import OURS, POLICIES
 from millrace_research.arena.figures import RunFigures, Settling
 
@@ -34,7 +34,7 @@ def result(case="step", ours=PLAIN, **others):
         (0.004, 9.0, Standing.BEHIND),
     ],
 )
-def test_standing_by_violations_and_core_hours(violations, core_hours, expected):
+def test_the_standing_follows_violations_and_then_core_hours(violations, core_hours, expected):
     other = dataclasses.replace(PLAIN, violations=violations, core_hours=core_hours)
     assert verdicts.standing(PLAIN, other) is expected
 
@@ -53,7 +53,7 @@ def test_oscillations_count_on_constant_loads():
 @pytest.mark.parametrize(
     ("violations", "over_oracle", "expected"), [(0.01, 1.25, True), (0.011, 1.0, False), (0.0, 1.26, False)]
 )
-def test_frugal(violations, over_oracle, expected):
+def test_a_frugal_policy_keeps_the_interval_near_the_oracles_cost(violations, over_oracle, expected):
     assert verdicts.frugal(dataclasses.replace(PLAIN, over_oracle=over_oracle), violations) is expected
 
 

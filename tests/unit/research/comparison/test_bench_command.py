@@ -35,7 +35,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     return run
 
 
-def test_a_table(bench: Bench) -> None:
+def test_bench_prints_a_table_of_partitioners(bench: Bench) -> None:
     result = bench()
     assert result.status == 0
     assert result.err == ""
@@ -44,7 +44,7 @@ def test_a_table(bench: Bench) -> None:
     assert "pkg:choices=3" in result.out
 
 
-def test_json_assignments_and_a_picture(bench: Bench, tmp_path: Path) -> None:
+def test_bench_writes_json_assignments_and_a_picture(bench: Bench, tmp_path: Path) -> None:
     result = bench(
         format="json", time="at", window="20s", slide="10s", replicas="2", assignments="ids", plot="out.svg", seed="7"
     )
@@ -83,7 +83,7 @@ def test_a_mistake_is_one_sentence(bench: Bench, changes: dict[str, str], said: 
     assert not Path("out.svg").exists()
 
 
-def test_a_resize(bench: Bench) -> None:
+def test_bench_reports_the_keys_that_a_resize_moves(bench: Bench) -> None:
     result = bench(format="json", resize="6")
     assert result.status == 0
     report = json.loads(result.out)

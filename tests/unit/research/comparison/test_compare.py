@@ -14,7 +14,7 @@ from rich.console import Console
 from millrace_api.errors import MillraceError
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.partitioners.metrics import moved_keys
+from millrace_jobs.partitioners.placement_cost import moved_keys
 from millrace_research.comparison.compare import ComparisonRequest, compare
 from millrace_research.comparison.plot import write_plot
 from millrace_research.comparison.table import print_tables
@@ -33,7 +33,7 @@ def ask(tmp_path):
         random = np.random.default_rng(5)
         keys = random.zipf(1.5, 300) % 20
         pq.write_table(pa.table({"at": np.sort(random.integers(0, 600, 300)), "key": keys}), file)
-        given = {"time": "at", "window": "2 minutes", "slide": "60s", "algorithms": "hash,shuffle,pkg:choices=3"}
+        given = {"time": "at", "window": "2m", "slide": "60s", "algorithms": "hash,shuffle,pkg:choices=3"}
         given |= {"workers": WORKERS, "replicas": 2, "seed": 3}
         return ComparisonRequest(**{"file": file, "keys": ["key"], **given, **changes})
 
@@ -70,7 +70,7 @@ def test_anyone_can_recompute_the_metrics(ask, tmp_path):
         assert result.total == placement_cost(ids, keys, WORKERS)
 
 
-def test_the_report_as_json(ask):
+def test_the_report_is_written_as_json(ask):
     report = json.loads(json.dumps(compare(ask()).to_json(), allow_nan=False))
     assert (report["unit_of_time"], report["window"], report["slide"]) == ("seconds", 120, 60)
     assert report["input"]["rows"] == 300
@@ -107,7 +107,7 @@ def test_a_figure_without_a_reference_is_null(ask):
     assert report["algorithms"][0]["relative"] == {"bsi": None, "bci": None, "ksr": 1.0, "mpi": None}
 
 
-def test_windows_of_records(ask):
+def test_windows_may_be_counted_in_records(ask):
     report = compare(ask(time=None, window="100", slide="100", algorithms="shuffle"))
     assert [report.end_of(window.number) for window in report.results[0].windows] == [100, 200, 300]
     assert [window.cost.rows for window in report.results[0].windows] == [100, 100, 100]
@@ -210,7 +210,7 @@ def test_the_picture_is_svg_with_all_labels(ask, tmp_path, changes):
         ({"replicas": 0}, "--replicas is 0; write a whole number from 1"),
         ({"resize": 0}, "--resize is 0; write a whole number from 1 to 1000000"),
         ({"seed": -1}, "--seed is -1; write a whole number from 0"),
-        ({"slide": "7s"}, "--slide 7s does not divide --window 2 minutes"),
+        ({"slide": "7s"}, "--slide 7s does not divide --window 2m"),
         ({"algorithms": "dice"}, "there is no partitioner 'dice'"),
     ],
 )
@@ -220,7 +220,7 @@ def test_bad_requests_are_refused_before_anything_is_read(ask, changes, said):
     assert said in str(error.value)
 
 
-def test_folders_and_pictures_that_cannot_be_written(ask, tmp_path):
+def test_folders_and_pictures_that_cannot_be_written_are_refused(ask, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(
         MillraceError, match=r"assignments cannot be written to .*file/ids: Not a directory; name another"
@@ -235,7 +235,7 @@ def test_folders_and_pictures_that_cannot_be_written(ask, tmp_path):
 
 
 @pytest.mark.data
-def test_taxi_rides_in_drop_off_order(data: Callable[[str], Path], ask, tmp_path):
+def test_taxi_rides_in_drop_off_order_have_the_papers_order_of_algorithms(data: Callable[[str], Path], ask, tmp_path):
     """Paper 004's DEBS stream, whose times go backwards: the papers' order of hashing, two choices and shuffle."""
     names = ["medallion", "distance", "at", "x", "y", "to_x", "to_y", "fare", "tip"]
     rides = pa.csv.read_csv(

@@ -71,7 +71,7 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
         ("pkg:probing=3", "--algorithm pkg:probing=3: probing is for replicas in processes of their own; leave it out"),
     ],
 )
-def test_bad_labels(text, said):
+def test_bad_labels_are_refused_with_the_names(text, said):
     with pytest.raises(MillraceError) as error:
         parse_contenders(text, 1)
     assert said in str(error.value)

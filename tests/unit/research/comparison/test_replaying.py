@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.base import BatchPartitioner
-from millrace_jobs.partitioners.metrics import MovedKeys, moved_keys
+from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison import replaying
 from millrace_research.comparison.contenders import ComparisonSetting, Contender, parse_contender
 from millrace_research.comparison.replaying import PlacedStream, key_codes, last_window, replay
@@ -152,7 +152,7 @@ def test_the_last_window_is_dealt_as_it_was_placed():
     assert dealt(7) == [[0, 3, 4, 7], [1, 2, 5, 6, 8]]
 
 
-def test_more_replicas_than_records():
+def test_a_stream_may_have_fewer_records_than_replicas():
     runs = run([Recorder(place) for place in range(4)], [0], [0, 1], states=True)
     assert runs[0].ids.tolist() == [3]
     assert runs[0].route_seconds >= 0
@@ -201,7 +201,7 @@ def test_the_total_is_one_window(rows):
     assert placed(keys, ids).total() == placement_cost(ids, keys, WORKERS)
 
 
-def test_tumbling_windows_by_hand():
+def test_tumbling_windows_have_the_costs_worked_out_by_hand():
     keys = np.array([1, 1, 2, 3, 1, 1, 2, 4], np.uint64)
     ids = np.array([0, 1, 2, 3, 0, 0, 2, 3], np.int32)
     (first, nothing), (second, moved) = placed(keys, ids).windows(
@@ -213,7 +213,7 @@ def test_tumbling_windows_by_hand():
     assert moved == MovedKeys(2, 1)  # 1 has left worker 1, 2 has stayed
 
 
-def test_slides_far_apart_are_no_loop():
+def test_slides_far_apart_are_skipped_without_a_loop():
     keys, ids = np.arange(3, dtype=np.uint64), np.zeros(3, np.int32)
     slides = Slides(np.array([0, 10**9, 10**9 + 1]), np.arange(4), 0, 0)
     costs = [cost.rows for cost, _ in placed(keys, ids).windows(slides, 100_000)]
@@ -227,7 +227,7 @@ def test_keys_are_numbered_as_they_come():
 
 
 @pytest.mark.parametrize("per_window", [1, 2])
-def test_one_slide(per_window):
+def test_one_slide_is_one_window(per_window):
     (only,) = placed(np.arange(3, dtype=np.uint64), np.zeros(3, np.int32)).windows(
         Slides(np.array([5]), np.array([0, 3]), 0, 0), per_window
     )

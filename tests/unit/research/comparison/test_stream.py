@@ -37,7 +37,7 @@ def hashes(values, kind=None):
     return hash_columns([pa.array(values, kind)], len(values)).tolist()
 
 
-def test_csv(write):
+def test_a_stream_is_read_from_csv(write):
     stream = read_stream(write("s.csv", CSV), ["who"], "at")
     assert stream.hashes.tolist() == hashes(["a", "b", None])
     assert stream.micros.tolist() == [MICROS, MICROS + 500_000, NO_TIME]
@@ -50,19 +50,19 @@ def test_keys_of_csv_are_told_apart_by_their_text(write):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl", ".ndjson"])
-def test_json_lines(write, suffix):
+def test_a_stream_is_read_from_lines_of_json(write, suffix):
     lines = '{"at": "2024-01-01T10:00:00Z", "who": "a"}\n{"at": null, "who": null, "more": {"x": 1}}\n'
     stream = read_stream(write(f"s{suffix}", lines), ["who"], "at")
     assert stream.hashes.tolist() == hashes(["a", None])
     assert stream.micros.tolist() == [MICROS, NO_TIME]
 
 
-def test_compressed_files(write):
+def test_a_stream_is_read_from_compressed_files(write):
     assert len(read_stream(write("s.csv.gz", gzip.compress(CSV.encode())), ["who"], "at").hashes) == 3
     assert len(read_stream(write("s.json.gz", gzip.compress(b'{"k": 1}\n')), ["k"], None).hashes) == 1
 
 
-def test_parquet_with_a_composite_key_and_keys_that_are_null_or_nan(write):
+def test_a_composite_key_from_parquet_may_be_null_or_nan(write):
     file = write("s.parquet", {"a": [1, None, 1], "b": [0.5, float("nan"), None]})
     stream = read_stream(file, ["a", "b"], None)
     columns = [pa.array([1, None, 1], pa.int64()), pa.array([0.5, float("nan"), None])]
@@ -87,7 +87,7 @@ def test_parquet_with_a_composite_key_and_keys_that_are_null_or_nan(write):
         (pa.array([-1, 0]), [-1_000_000, 0]),
     ],
 )
-def test_times(write, times, expected):
+def test_times_of_every_kind_are_read_as_microseconds(write, times, expected):
     stream = read_stream(write("s.parquet", {"at": times, "k": [1, 2]}), ["k"], "at")
     assert stream.micros.tolist() == expected
     assert stream.micros.dtype == np.int64
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_is_one_sentence(write, name, content, keys, time, s
     assert "\n" not in str(error.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_one_sentence(tmp_path):
     for name in ("gone.csv", "gone.parquet", "gone.json"):
         with pytest.raises(MillraceError, match=f"{name}: there is no such file; check the path"):
             read_stream(tmp_path / name, ["k"], None)
@@ -166,9 +166,9 @@ def spans(slide, window=None, *, timed=True):
     return Spans(slide if window is None else window, slide, timed)
 
 
-def test_lengths():
-    assert parse_spans("10 minutes", "60s", timed=True) == Spans(600_000_000, 60_000_000, True)
-    assert parse_spans("10 minutes", "60s", timed=True).slides == 10
+def test_windows_and_slides_are_lengths_of_time_or_records():
+    assert parse_spans("10m", "60s", timed=True) == Spans(600_000_000, 60_000_000, True)
+    assert parse_spans("10m", "60s", timed=True).slides == 10
     assert parse_spans("1000", "0250", timed=False) == Spans(1000, 250, False)
 
 
@@ -186,17 +186,17 @@ def test_lengths():
             "60",
             "60",
             True,
-            "--window 60 is not a duration longer than zero; with --time, write a whole number and a unit",
+            "--window 60 is not a duration longer than zero; with --time, write whole numbers, each with a unit",
         ),
         ("60s", "0s", True, "--slide 0s is not a duration longer than zero"),
         ("60s", "60s", False, "--window 60s is not a number of records; write a whole number of at least 1, or name"),
         ("0", "0", False, "--window 0 is not a number of records"),
         ("-5", "5", False, "--window -5 is not a number of records"),
         ("9" * 5000, "5", False, "is not a number of records"),
-        ("1 day", "1us", True, "is 86,400,000,000 slides of 1us long; write a longer --slide: at most 100,000"),
+        ("1d", "1us", True, "is 86,400,000,000 slides of 1us long; write a longer --slide: at most 100,000"),
     ],
 )
-def test_bad_lengths(window, slide, timed, said):
+def test_bad_lengths_are_refused(window, slide, timed, said):
     with pytest.raises(MillraceError) as error:
         parse_spans(window, slide, timed=timed)
     assert said in str(error.value)
@@ -227,7 +227,7 @@ def test_a_sparse_stream_has_only_the_slides_with_records():
     assert slides.numbers.tolist() == [0, 10**15, 10**18]
 
 
-def test_too_many_slides():
+def test_too_many_slides_are_refused():
     with pytest.raises(MillraceError, match="--slide cuts the input into 100,001 slides; write a longer --slide"):
         cut(stream(rows=100_001), spans(1, timed=False))
 

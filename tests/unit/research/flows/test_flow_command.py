@@ -74,25 +74,25 @@ def test_minimize_prints_table_4_3(flow):
 
 
 @pytest.mark.parametrize(("batching", "lacks"), [("on", []), ("off", ["spout", "parse"])])
-def test_bottlenecks_without_batching(flow, batching, lacks):
+def test_bottlenecks_appear_without_batching(flow, batching, lacks):
     found = document(flow("bottleneck", "--rate", "500000", "--batching", batching, "--format", "json"))
     assert [each["name"] for each in found["bottlenecks"]] == lacks
 
 
-def test_prediction_without_batching(flow):
+def test_predict_without_batching_counts_the_cost_of_each_record(flow):
     found = document(flow("predict", "--rate", "500000", "--batching", "off", "--format", "json"))
     parse = next(each for each in found["operators"] if each["name"] == "parse")
     assert parse["processing_capacity_records_per_second"] == pytest.approx(2e9 / (7400 + 3500 + 0.99 * 2600))
 
 
-def test_minimize_without_batching(flow):
+def test_minimize_without_batching_prints_17_tasks(flow):
     result = flow("minimize", "--rate", "500000", "--batching", "off")
     assert [rows(result.out)[name][0] for name in ("spout", "parse", "agg", "block", "move", "toll")] == list("275111")
     assert "17 tasks in all" in result.out
     assert "buffers" not in result.out
 
 
-def test_minimize_as_json(flow):
+def test_minimize_writes_json(flow):
     report = document(flow("minimize", "--rate", "500000", "--format", "json"))
     assert (report["tasks"], report["batching"]) == (8, True)
     assert report["workload_records_per_second"] == {"spout": 500_000}
@@ -118,13 +118,13 @@ def test_the_example_has_the_configuration_of_the_table(flow):
     assert [operator["name"] for operator in found] == ["parse"]
 
 
-def test_predict(flow):
+def test_predict_prints_what_gets_through(flow):
     result = flow("predict", "--rate", "600000")
     assert rows(result.out)["parse"] == ["2", "387", "600,000", "15", "107", "500,002", "120.0%", "500,002", "CPU"]
     assert "spout: 500,002 of 600,000 records/s get through" in result.out
 
 
-def test_predict_as_json(flow):
+def test_predict_writes_json(flow):
     report = document(
         flow("predict", "--rate", "orders=600", "--rate", "rules=500", "--format", "json", text=TWO_SOURCES)
     )
@@ -150,7 +150,7 @@ def test_one_rate_is_for_every_source(flow):
     assert report["workload_records_per_second"] == {"orders": 50, "rules": 50}
 
 
-def test_bottlenecks_and_what_would_help(flow):
+def test_bottlenecks_are_printed_with_what_would_help(flow):
     result = flow("bottleneck", "--rate", "orders=3000", "--rate", "rules=1000", text=TWO_SOURCES)
     found = rows(result.out)
     assert found["orders"][0] == "output network"
@@ -172,7 +172,7 @@ def test_input_batches_that_are_large_enough_are_not_made_larger(flow):
     )
 
 
-def test_what_no_number_of_tasks_helps(flow):
+def test_a_bottleneck_that_no_number_of_tasks_helps_is_reported(flow):
     options = "--rate", "orders=1", "--rate", "rules=1600"
     result = flow("bottleneck", *options, text=TWO_SOURCES.replace("500000", "700000"))
     assert rows(result.out)["match"][0] == "CPU"
@@ -202,7 +202,7 @@ def refused(result):
         (["orders=5", "orders=6"], '--rate: the rate of "orders" is given twice; keep one of them'),
     ],
 )
-def test_wrong_rates(flow, rates, said):
+def test_wrong_rates_are_refused(flow, rates, said):
     options = [option for rate in rates for option in ("--rate", rate)]
     assert refused(flow("predict", *options, text=TWO_SOURCES)) == [said]
 
@@ -261,20 +261,20 @@ def test_wrong_rates(flow, rates, said):
         ("operators: {a: {cpuNanoseconds: 1}}\n---\nb: 1", ["flow.yaml:3: a flow is one document"]),
     ],
 )
-def test_wrong_files(flow, text, said):
+def test_wrong_files_are_refused_with_their_lines(flow, text, said):
     lines = refused(flow("predict", "--rate", "1", text=text))
     assert len(lines) == len(said)
     assert all(start in line for line, start in zip(lines, said, strict=True)), lines
 
 
-def test_no_file(flow, tmp_path, monkeypatch, capfd):
+def test_a_missing_file_is_one_sentence(flow, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", ["millrace", "flow", "predict", "none.yaml", "--rate", "1"])
     with pytest.raises(SystemExit):
         main()
     assert "none.yaml: there is no such file" in capfd.readouterr().err
 
 
-def test_a_query_and_a_missing_rate(flow):
+def test_a_query_and_a_missing_rate_are_refused(flow):
     query = "apiVersion: millrace.io/v1alpha1\nkind: StreamQuery"
     assert refused(flow("predict", "--rate", "1", text=query)) == [
         "flow.yaml:1: is a StreamQuery, and a model is of a flow with costs; plan a running query with "

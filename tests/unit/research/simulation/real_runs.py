@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.points import HELD_OUT, SEEN, settings
 from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, shape_of
-
 from millrace_operator.scaling.batch_time.calibration import Calibration
 from millrace_operator.scaling.batch_time.stage_work import BLOCK, GROUP, RECORD, TASK
 from millrace_research.arena.simulation.cluster import ClusterProfile

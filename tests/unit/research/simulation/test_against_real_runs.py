@@ -1,9 +1,9 @@
 import statistics
 
 import pytest
+
 from bench.scaling.jobs import JOBS, KEYS
 from bench.scaling.points import RECORDED, read_points
-
 from millrace_research.arena.simulation.job import JobProfile, SimulatedJob
 from millrace_research.arena.simulation.keys import Keys
 from millrace_research.arena.simulation.placement import SimulatedPartitioner

@@ -26,7 +26,7 @@ def test_the_first_pods_are_there_and_others_take_their_time():
     assert (fleet.ready, fleet.pending_since, fleet.started) == (4, None, 2)
 
 
-def test_pod_seconds_by_hand():
+def test_pod_seconds_are_those_worked_out_by_hand():
     fleet = a_fleet(2)
     fleet.resize(3, now=10)  # asked for at 10, ready at 30
     fleet.resize(1, now=50)  # two drain until 56

@@ -16,7 +16,7 @@ KEYS = Keys(2000, exponent=1.0)
 ORDINARY = JobProfile(noise=Noise(slow=0.0))
 
 
-def test_by_hand():
+def test_a_batch_takes_the_time_worked_out_by_hand():
     job = KnownJob(EASY, BOUNDS)
     seconds = job.seconds(Shape(1, 2, 1), [0, 200, 1000], KEYS)
     assert seconds == pytest.approx([0.05, 0.5, 1.3])
@@ -27,7 +27,7 @@ def test_by_hand():
 @pytest.mark.parametrize("partitioner", SimulatedPartitioner)
 @pytest.mark.parametrize("plan", [Shape(1, 2, 1), Shape(3, 5, 4), Shape(8, 16, 4)])
 @pytest.mark.parametrize("rate", [20_000, 150_000])
-def test_it_is_the_mean_of_simulated_batches(partitioner, plan, rate):
+def test_the_expected_time_is_the_mean_of_simulated_batches(partitioner, plan, rate):
     job = replace(ORDINARY, partitioner=partitioner, max_rows=rate * 2)
     scenario = scene(rates((0, rate), (1500, rate)), job=job, keys=always(KEYS), initial=plan)
     simulated = simulate(scenario, Patient(), 1).seconds[1:].mean()

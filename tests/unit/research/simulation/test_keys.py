@@ -15,7 +15,7 @@ def test_frequencies_are_shares_in_falling_order(keys):
     assert (np.diff(shares) <= 1e-15).all()
 
 
-def test_zipf_and_a_hot_key():
+def test_frequencies_follow_zipf_and_a_hot_key():
     assert frequencies(Keys(3, exponent=1)) == pytest.approx(np.array([6, 3, 2]) / 11)
     assert frequencies(Keys(2, hot=0.5)) == pytest.approx([0.75, 0.25])
 
@@ -53,6 +53,6 @@ def test_a_schedule_begins_at_0_and_goes_on(parts):
 
 
 @pytest.mark.parametrize("odd", [{"distinct": 0}, {"distinct": 1, "exponent": -1}, {"distinct": 1, "hot": 1}])
-def test_no_such_keys(odd):
+def test_keys_out_of_range_are_refused(odd):
     with pytest.raises(ValueError, match="keys out of range"):
         Keys(**odd)

@@ -40,7 +40,7 @@ def test_the_newest_answer_is_read_once_it_has_arrived():
     assert path.read(500).time == 10
 
 
-def test_some_scrapes_fail():
+def test_a_share_of_the_scrapes_fails():
     path = a_path(missing=0.3)
     got = 0
     for time in range(0, 5000, 5):
@@ -49,7 +49,7 @@ def test_some_scrapes_fail():
     assert got == pytest.approx(700, abs=50)
 
 
-def test_unreachable():
+def test_unreachable_metrics_give_no_answer():
     path = a_path((Fault.UNREACHABLE, 20, 40))
     for answer in every_five_seconds(50):
         path.scrape(answer)
@@ -64,19 +64,19 @@ def test_a_gap_lets_the_last_answer_grow_old():
     assert read_at(path, 40, [true_at(40)]) == true_at(40)
 
 
-def test_absent_in_all_series_or_in_some():
+def test_absent_series_have_no_value():
     assert read_at(a_path((Fault.ABSENT, 20, 40)), 25, every_five_seconds(25)) == Answer(25)
     some = read_at(a_path((Fault.ABSENT, 20, 40, ("keys", "rows_total"))), 25, every_five_seconds(25))
     assert some == true_at(25, keys=None, rows_total=None)
 
 
-def test_frozen_has_a_new_time_and_old_values():
+def test_frozen_metrics_have_a_new_time_and_old_values():
     path = a_path((Fault.FROZEN, 20, 40))
     assert read_at(path, 35, every_five_seconds(35)) == replace(true_at(15), time=35)
     assert read_at(path, 40, [true_at(40)]) == true_at(40)
 
 
-def test_frozen_from_the_start():
+def test_metrics_frozen_from_the_start_keep_their_first_values():
     assert read_at(a_path((Fault.FROZEN, 0, 40)), 35, every_five_seconds(35)) == replace(true_at(0), time=35)
 
 
@@ -93,7 +93,7 @@ def test_delayed_answers_come_with_their_own_time():
     assert times[700] == 700
 
 
-def test_negative_and_not_a_number():
+def test_faulty_metrics_are_negative_or_not_a_number():
     negative = read_at(a_path((Fault.NEGATIVE, 20, 40, ("rows_total",))), 25, every_five_seconds(25))
     assert negative == true_at(25, rows_total=-2500)
     nan = read_at(a_path((Fault.NOT_A_NUMBER, 20, 40)), 25, every_five_seconds(25))

@@ -24,7 +24,7 @@ def times(run):
     return [(round(batch.planned, 6), round(batch.seconds, 6), batch.rows) for batch in run.batches]
 
 
-def test_batches_by_hand():
+def test_batches_take_the_time_worked_out_by_hand():
     # 100 records/s: batches of 200 take 0.1 + 200 * 2 ms / 2 tasks + 4 tasks of 0.1 s on two cores
     assert times(run(scene(rates((0, 100), (6, 100))))) == [(0, 0.05, 0), (2, 0.5, 200), (4, 0.5, 200)]
 
@@ -129,7 +129,7 @@ def test_a_plan_out_of_bounds_is_refused():
         run(scene(), Planned({3.0: Shape(9, 2, 1)}))
 
 
-def test_core_seconds_by_hand():
+def test_core_seconds_are_those_worked_out_by_hand():
     # one executor of two cores for 60 s; a second one is asked for at 10 and, drained at 40, gone at 46
     result = run(scene(), Planned({10.0: Shape(2, 2, 1), 40.0: Shape(1, 2, 1)}))
     assert result.core_seconds == 2 * (60 + 36)
@@ -149,7 +149,7 @@ def test_tasks_are_slower_while_executors_drain_and_when_new_ones_begin():
     assert seconds[48] == pytest.approx(0.5)
 
 
-def test_an_executor_that_never_comes():
+def test_an_executor_that_never_comes_stays_pending_and_costs_nothing():
     cluster = ClusterProfile(never=1.0)
     policy = Planned({3.0: Shape(2, 2, 1)})
     result = run(scene(cluster=cluster), policy)
@@ -206,7 +206,7 @@ def test_the_driver_hands_tasks_out_one_by_one_and_cores_get_in_each_others_way(
     assert seconds[1] == pytest.approx(0.1 + 0.05 + (0.1 + 0.22) + (0.1 + 2 * 0.11))
 
 
-def test_held_up_batches():
+def test_some_batches_are_held_up_by_chance():
     job = replace(EASY, noise=Noise(task=0, batch=0, slow=0.1, slow_seconds=5.0))
     seconds = run(scene(rates((0, 10), (4000, 10)), job=job)).seconds
     longer = seconds[seconds > 0.4] - 0.4
@@ -221,7 +221,7 @@ def test_keys_shift_at_their_time():
     assert all(batch.distinct > 150 for batch in result.batches if batch.planned >= 30)
 
 
-def test_latency_by_hand():
+def test_latencies_are_those_worked_out_by_hand():
     # all batches have the records of the last two seconds and take 0.5 s
     result = run(scene(rates((0, 100), (60, 100))))
     latencies = result.latencies.quantiles([0.5, 0.95])

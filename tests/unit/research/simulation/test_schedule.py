@@ -34,21 +34,21 @@ def test_tasks_begin_when_they_are_handed_out():
 
 
 @given(tasks_and_cores, gaps)
-def test_the_same_as_by_looking(drawn, gap):
+def test_the_makespan_is_that_of_looking_for_the_free_core(drawn, gap):
     tasks, cores = drawn
     wanted = by_looking_for_the_free_core(tasks, cores, gap) if tasks else 0
     assert makespan(tasks, cores, gap) == pytest.approx(wanted)
 
 
 @given(tasks_and_cores)
-def test_grahams_bound(drawn):
+def test_the_makespan_is_within_grahams_bound(drawn):
     tasks, cores = drawn
     least = max(sum(tasks) / cores, max(tasks, default=0))
     assert least - 1e-9 <= makespan(tasks, cores) <= least * (2 - 1 / cores) + 1e-9
 
 
 @given(st.integers(0, 20), st.integers(1, 9), gaps, st.integers(0, 2**32))
-def test_many_at_once(count, cores, gap, seed):
+def test_many_stages_are_computed_at_once(count, cores, gap, seed):
     tasks = np.random.default_rng(seed).random((3, 2, count))
     one_by_one = [[makespan(list(stage), cores, gap) for stage in row] for row in tasks]
     assert makespans(tasks, cores, gap) == pytest.approx(np.array(one_by_one))

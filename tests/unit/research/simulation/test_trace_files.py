@@ -24,7 +24,7 @@ def written(folder, text):
         "rate,when\n5,100\n7,110\n0,130\n",
     ],
 )
-def test_a_file_of_rates(tmp_path, text):
+def test_a_trace_is_read_from_a_file_of_rates(tmp_path, text):
     trace = read_trace(written(tmp_path, text))
     assert trace.name == "mine"
     assert trace.times.tolist() == [0, 10, 30]
@@ -32,7 +32,7 @@ def test_a_file_of_rates(tmp_path, text):
 
 
 @pytest.mark.parametrize("header", ["", "time\n", "Timestamp,bytes,url\n"])
-def test_a_file_of_events(tmp_path, header):
+def test_a_trace_is_counted_from_a_file_of_events(tmp_path, header):
     rest = ",300,/a,b" if header.count(",") == 3 else ",300,/a" if "," in header else ""
     moments = np.concatenate((np.arange(0, 100, 0.1), np.arange(100, 200, 0.02)))
     lines = "".join(f"{1e9 + moment}{rest}\n" for moment in moments[::-1])
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, text, line, value, probl
     assert str(file) in str(caught.value)
 
 
-def test_a_file_that_is_no_text(tmp_path):
+def test_a_file_that_is_no_text_is_refused(tmp_path):
     file = tmp_path / "trace.parquet"
     file.write_bytes(b"PAR1\xff\xfe\x00")
     with pytest.raises(TraceFileError, match="not UTF-8 text"):
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_text(tmp_path):
         ("nasa_http_19950801/nasa_19950801.tsv", 46_321, 0.669, 3.9),
     ],
 )
-def test_real_traces(data, name, duration, mean, peak_over_mean):
+def test_real_traces_have_their_length_mean_and_peak(data, name, duration, mean, peak_over_mean):
     trace = read_trace(data(name))
     assert trace.duration == pytest.approx(duration, abs=1)
     assert trace.mean == pytest.approx(mean, rel=0.01)

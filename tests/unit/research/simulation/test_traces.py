@@ -103,14 +103,14 @@ def test_noise_keeps_the_jumps():
         (traces.diurnal(2, 6, duration=100, period=100), 25, 4),
     ],
 )
-def test_shapes(shape, at, rate):
+def test_every_shape_has_its_rates(shape, at, rate):
     assert shape.rate(at) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize(
     "points", [[(0, 1)], [(1, 1), (2, 1)], [(0, 1), (2, 1), (1, 1)], [(0, -1), (1, 1)], [(0, 1), (0, 1)]]
 )
-def test_what_is_no_trace(points):
+def test_points_that_are_no_trace_are_refused(points):
     with pytest.raises(ValueError, match="trace 'odd'"):
         trace("odd", points)
 

@@ -7,8 +7,8 @@ import pickle
 import fastavro
 import pyarrow as pa
 
+from arrow_schemas import a_schema
 from millrace_jobs.sources.formats.avro_records import AvroDecoder, read_avro_schema, spark_type_of
-from millrace_jobs.sources.formats.column_types import arrow_schema
 
 
 def written(text, record):
@@ -21,7 +21,7 @@ def written(text, record):
 def decoder_of(text, columns=None, timestamp_format="iso"):
     writer = read_avro_schema(text)
     types = {name: spark_type_of(kind) for name, kind in writer.types.items() if not isinstance(kind, str)}
-    schema = pa.schema(list(types.items())) if columns is None else arrow_schema(columns)
+    schema = pa.schema(list(types.items())) if columns is None else a_schema(columns)
     decoder = AvroDecoder(schema, timestamp_format, writer)
     decoder.check(writer)
     return pickle.loads(pickle.dumps(decoder))

@@ -118,7 +118,7 @@ def test_each_value_is_in_the_member_of_its_branch(drawn):
 
 
 @given(unions().flatmap(lambda names: st.tuples(st.just(names), st.lists(values(names), max_size=3))))
-def test_unions_within_records_arrays_and_maps(drawn):
+def test_unions_may_be_within_records_arrays_and_maps(drawn):
     names, parts = drawn
     kinds = [branch(name) for name in names]
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "all", "type": {"type": "array", "items": kinds}}]}
@@ -200,7 +200,7 @@ def test_members_may_be_left_out_and_converted():
     assert found == [{"a": {"member0": Decimal("5.0")}}, {"a": {"member0": None}}, {"a": None}]
 
 
-def test_unions_that_grow_in_a_registry():
+def test_unions_may_grow_in_a_registry():
     with running_registry(Registry()) as registry:
         old = registry.add("trips-value", field(["int", "string"]))
         new = registry.add("trips-value", field(["int", "string", "boolean"]))

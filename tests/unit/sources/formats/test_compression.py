@@ -133,7 +133,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, ending: str) -> None:
     assert int(grown) < 300 << 10, "KiB"
 
 
-def test_csv_has_them_too(tmp_path: Path) -> None:
+def test_csv_may_be_compressed_in_several_frames(tmp_path: Path) -> None:
     path = tmp_path / "a.csv.zst"
     path.write_bytes(zstd(b"\xef\xbb\xbftext,n\n") + zstd(b'"a\n') + zstd(b'b",1\n'))
     (records,) = file_format("csv", SCHEMA).read(str(path), 0, 1, lambda *_: None)

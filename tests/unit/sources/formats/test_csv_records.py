@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
-from millrace_jobs.sources.formats.column_types import arrow_schema
 from millrace_jobs.sources.formats.csv_parser import CsvParser, CsvQuotes, header_columns
 from millrace_jobs.sources.formats.decoding import decode
 
@@ -20,7 +20,7 @@ def decoded(parser, schema, data, reject):
 
 def parse(text, types, delimiter=",", timestamp_format="iso"):
     """(rows, bad records) of CSV text with columns a, b, ..."""
-    schema = arrow_schema([(chr(ord("a") + i), name) for i, name in enumerate(types)])
+    schema = a_schema([(chr(ord("a") + i), name) for i, name in enumerate(types)])
     bad = []
     data = text if isinstance(text, bytes) else text.encode()
     batch = decoded(CsvParser(schema, schema.names, delimiter, timestamp_format), schema, data, bad.append)
@@ -76,7 +76,7 @@ def parse(text, types, delimiter=",", timestamp_format="iso"):
         ("9999-12-31T23:59:59.9999999Z", "TIMESTAMP", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
     ],
 )
-def test_one_value(text, spark_type, value):
+def test_a_field_is_read_as_its_column_type(text, spark_type, value):
     assert parse(f"{text}\n", [spark_type]) == ([(value,)], [])
 
 
@@ -96,12 +96,12 @@ def test_one_value(text, spark_type, value):
         (',""', (None, "")),  # NULL and NULL to Spark and DuckDB, which write them like this
     ],
 )
-def test_quoting(line, values):
+def test_quotes_are_read_as_spark_reads_them(line, values):
     assert parse(f"{line}\n", ["STRING", "STRING"]) == ([values], [])
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "|", "\t", " ", "^", "]", "-"])
-def test_delimiters(delimiter):
+def test_a_delimiter_may_be_any_single_character(delimiter):
     text = delimiter.join(['"x"', 'y"', f'"{delimiter}"\n'])
     assert parse(text, ["STRING"] * 3, delimiter) == ([("x", 'y"', delimiter)], [])
     text = delimiter.join(['"x"\\', "y\n"])
@@ -125,16 +125,16 @@ def test_an_empty_field_is_null_in_every_type(spark_type):
         ("+290000-12-31", 290_000, "2000-12-31"),
     ],
 )
-def test_times_beyond_the_years_of_python(text, year, day):
+def test_times_beyond_the_years_of_python_are_read(text, year, day):
     cycles = (year - 1999) // 400  # of 146,097 days each
     micros = int(np.datetime64(day, "us").astype(int)) + cycles * 146_097 * 86_400_000_000
-    schema = arrow_schema([("a", "TIMESTAMP"), ("b", "DATE")])
+    schema = a_schema([("a", "TIMESTAMP"), ("b", "DATE")])
     line = f"{text},{text[: text.index('-', 4) + 6].rstrip('T ')}\n" if "T" not in text else f"{text},\n"
     batch = decoded(CsvParser(schema, schema.names, ",", "iso"), schema, line.encode(), pytest.fail)
     assert batch.column("a").cast(pa.int64()).to_pylist() == [micros]
 
 
-def test_timestamps_with_and_without_zones_in_one_block():
+def test_timestamps_with_and_without_zones_may_be_in_one_block():
     text = "2020-01-02\n2020-01-02 03:00:00.1234567\n\n2020-01-02T03:00:00-02\n2020-01-02 03:00Z\n"
     rows, bad = parse(text, ["TIMESTAMP"])
     assert [row[0].isoformat() for row in rows] == [
@@ -160,7 +160,7 @@ def test_timestamps_with_and_without_zones_in_one_block():
         ("milliseconds", "253402041621553.656", 253402041621_553656),
     ],
 )
-def test_timestamps_as_numbers(timestamp_format, text, micros):
+def test_timestamps_may_be_numbers_in_a_unit(timestamp_format, text, micros):
     ((moment,),), bad = parse(f"{text}\n", ["TIMESTAMP"], timestamp_format=timestamp_format)
     assert (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) == micros
     assert not bad
@@ -235,7 +235,7 @@ def test_a_number_in_the_wrong_unit_is_bad():
     assert bad.reason == "column a (TIMESTAMP): outside the years 1 to 9999 when read as seconds"
 
 
-def test_line_ends_and_blank_lines():
+def test_lines_may_end_in_either_way_and_blank_lines_are_skipped():
     text = "a,1\n\n   \n \t\nb,2\r\n\r\nc,3\r\n\nd,4"
     assert parse(text, ["STRING", "INT"]) == ([("a", 1), ("b", 2), ("c", 3), ("d", 4)], [])
     assert parse("", ["STRING"]) == ([], [])
@@ -248,28 +248,28 @@ def test_a_byte_order_mark_inside_the_text_belongs_to_the_value_however_the_bloc
 
 
 def test_a_header_gives_the_order_and_may_have_more():
-    schema = arrow_schema([("b", "INT"), ("a", "STRING")])
+    schema = a_schema([("b", "INT"), ("a", "STRING")])
     columns = header_columns(b'a,"x,y",b,x\r\n', schema, ",", "f.csv")
     batch = decoded(CsvParser(schema, columns, ",", "iso"), schema, b"one,?,1,?\n", pytest.fail)
     assert batch.to_pylist() == [{"b": 1, "a": "one"}]
 
 
 def test_ignored_columns_may_share_a_name():
-    schema = arrow_schema([("a", "INT")])
+    schema = a_schema([("a", "INT")])
     columns = header_columns(b"x,a,x,\n", schema, ",", "f.csv")
     batch = decoded(CsvParser(schema, columns, ",", "iso"), schema, b"?,1,?,?\n", pytest.fail)
     assert batch.to_pylist() == [{"a": 1}]
 
 
 def test_a_bad_value_is_of_the_column_that_the_header_says():
-    schema = arrow_schema([("b", "INT"), ("a", "STRING")])
+    schema = a_schema([("b", "INT"), ("a", "STRING")])
     bad = []
     decoded(CsvParser(schema, ["x", "a", "y", "b"], ",", "iso"), schema, b"?,one,?,NA\n", bad.append)
     assert [record.reason for record in bad] == ["column b (INT): invalid value 'NA': leave the field empty for NULL"]
 
 
 def test_a_header_without_a_column_names_file_and_columns():
-    schema = arrow_schema([("a", "INT"), ("b", "INT"), ("c", "INT")])
+    schema = a_schema([("a", "INT"), ("b", "INT"), ("c", "INT")])
     with pytest.raises(MillraceError, match=r"^f\.csv:1: the header has no column a, c; it has b, d;"):
         header_columns(b"b,d\n", schema, ",", "f.csv")
     with pytest.raises(MillraceError, match=r"^f\.csv:1: the header has the column b more than once"):

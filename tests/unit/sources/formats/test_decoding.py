@@ -20,7 +20,7 @@ def decoded(file_format, text, reject):
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(rows=ROWS, data=st.data(), line_end=st.sampled_from(["\n", "\r\n"]), ended=st.booleans())
-def test_good_and_bad_lines_in_any_order(file_format, rows, data, line_end, ended):
+def test_good_lines_are_read_and_bad_ones_reported_in_any_order(file_format, rows, data, line_end, ended):
     good = [(row, line_of(row, file_format)) for row in rows]
     other = data.draw(st.lists(st.sampled_from(BAD_LINES[file_format] + BLANK), max_size=20))
     lines = data.draw(st.permutations(good + [(None, line) for line in other]))

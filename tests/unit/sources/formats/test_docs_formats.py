@@ -61,7 +61,7 @@ def column(found, declared, timestamp_format="iso"):
 
 
 @pytest.mark.parametrize(("declared", "fitting"), FITS)
-def test_the_types_of_a_file_that_fit_a_column(declared, fitting):
+def test_the_types_of_a_file_that_fit_a_column_are_those_of_the_page(declared, fitting):
     kinds, _, setting = declared.partition(", timestampFormat: ")
     for kind in kinds.split(", "):
         fits = {name for name, found in PARQUET.items() if column(found, kind, setting or "iso").fits}
@@ -77,7 +77,7 @@ def test_every_type_of_a_schema_is_in_the_table():
 
 
 @pytest.mark.parametrize(("found", "value", "declared", "expected"), VALUES)
-def test_a_value_of_a_file_and_what_it_is_read_as(tmp_path, found, value, declared, expected):
+def test_a_value_of_a_file_is_read_as_the_page_says(tmp_path, found, value, declared, expected):
     kind, schema = PARQUET[found], declared_schema(f"a {declared}")
     path = str(tmp_path / "a.parquet")
     values = pa.array([time.fromisoformat(value)], kind) if found == "TIME" else pa.array([value]).cast(kind)
@@ -99,7 +99,7 @@ MORE = {
 
 
 @pytest.mark.parametrize(("written", "without_schema", "read_as"), AVRO)
-def test_the_types_of_avro(written, without_schema, read_as):
+def test_types_of_avro_are_read_as_the_page_says(written, without_schema, read_as):
     kind, _, logical = written.partition(", ")
     field = {"type": kind} | MORE.get(kind, {}) | ({"logicalType": logical} | MORE.get(logical, {}) if logical else {})
     found = read_avro_schema(
@@ -120,7 +120,7 @@ def test_the_types_of_avro(written, without_schema, read_as):
 
 
 @pytest.mark.parametrize(("union", "without_schema"), UNIONS)
-def test_the_unions_of_avro(union, without_schema):
+def test_unions_of_avro_are_read_as_the_page_says(union, without_schema):
     fields = [{"name": "a", "type": json.loads(union)}]
     found = read_avro_schema(json.dumps({"type": "record", "name": "T", "fields": fields})).types["a"]
     if without_schema == REFUSED:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema, with_time_formats
+from arrow_schemas import a_schema
+from millrace_jobs.sources.formats.column_types import declared_schema, with_time_formats
 from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
@@ -64,21 +65,21 @@ def value_of(kind, text):
 
 
 @pytest.mark.parametrize(("record", "value"), rows("columns are `a STRING, b STRING`."))
-def test_records_of_csv(record, value):
-    schema = arrow_schema([("a", "STRING"), ("b", "STRING")])
+def test_records_of_csv_are_read_as_the_page_says(record, value):
+    schema = a_schema([("a", "STRING"), ("b", "STRING")])
     expected = None if value.startswith("refused") else json.loads(value)
     check(CsvParser(schema, schema.names, ",", "iso"), schema, record, value, expected)
 
 
 @pytest.mark.parametrize(("record", "value"), rows("and other fields are ignored."))
-def test_records_of_json(record, value):
-    schema = arrow_schema([("a", "INT"), ("b", "STRING")])
+def test_records_of_json_are_read_as_the_page_says(record, value):
+    schema = a_schema([("a", "INT"), ("b", "STRING")])
     expected = None if value.startswith("refused") else json.loads(value)
     check(JsonParser(schema, "iso"), schema, record, value, expected)
 
 
 @pytest.mark.parametrize(("record", "value"), rows("`user.country`, `items[].price`, `labels[value]`."))
-def test_nested_records_of_json(record, value):
+def test_nested_records_of_json_are_read_as_the_page_says(record, value):
     schema = declared_schema("u STRUCT<a: INT, b: STRING>, l ARRAY<INT>, m MAP<STRING, INT>")
     batch, reason = read(JsonParser(schema, "iso"), schema, record)
     if value.startswith("refused"):
@@ -89,8 +90,8 @@ def test_nested_records_of_json(record, value):
 
 
 @pytest.mark.parametrize(("kind", "text", "value"), rows("In a field of CSV, where blanks"))
-def test_text_of_csv(kind, text, value):
-    schema = arrow_schema([("x", kind), ("end", "INT")])
+def test_texts_of_csv_are_read_as_the_page_says(kind, text, value):
+    schema = a_schema([("x", kind), ("end", "INT")])
     expected = None if value.startswith("refused") else [value_of(kind, value), 1]
     check(CsvParser(schema, schema.names, ",", "iso"), schema, f"{text},1", value, expected)
     if kind in ("TIMESTAMP", "DATE"):  # the same texts as strings
@@ -98,14 +99,14 @@ def test_text_of_csv(kind, text, value):
 
 
 @pytest.mark.parametrize(("kind", "text", "value"), rows("are the same texts as strings. The others:"))
-def test_values_of_json(kind, text, value):
-    schema = arrow_schema([("x", kind)])
+def test_values_of_json_are_read_as_the_page_says(kind, text, value):
+    schema = a_schema([("x", kind)])
     expected = None if value.startswith("refused") else [value_of(kind, value)]
     check(JsonParser(schema, "iso"), schema, f'{{"x": {text}}}', value, expected)
 
 
 @pytest.mark.parametrize(("pattern", "text", "value"), rows("nothing may be missing or follow."))
-def test_times_by_patterns(pattern, text, value):
+def test_times_are_read_by_patterns_as_the_page_says(pattern, text, value):
     schema = with_time_formats(declared_schema("x TIMESTAMP, end INT"), {"x": pattern})
     expected = None if value.startswith("refused") else [value_of("TIMESTAMP", value), 1]
     check(CsvParser(schema, schema.names, ",", "seconds"), schema, f"{text},1", value, expected)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.sources.formats.column_types import arrow_schema
+from arrow_schemas import a_schema
 from millrace_jobs.sources.formats.csv_parser import CsvParser
 from millrace_jobs.sources.formats.decoding import decode
 from millrace_jobs.sources.formats.json_parser import JsonParser
@@ -16,7 +16,7 @@ from millrace_jobs.sources.formats.json_parser import JsonParser
 
 def parse(text, columns, timestamp_format="iso"):
     """(rows, bad records) of JSON lines; ``columns`` is name to Spark type."""
-    schema = arrow_schema(list(columns.items()))
+    schema = a_schema(list(columns.items()))
     bad = []
     data = text if isinstance(text, bytes) else text.encode()
     parser = JsonParser(schema, timestamp_format)
@@ -63,7 +63,7 @@ def parse(text, columns, timestamp_format="iso"):
         ('"2020-01-02 03:04:05"', "TIMESTAMP", datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ],
 )
-def test_one_value(value, spark_type, expected):
+def test_a_value_is_read_as_its_column_type(value, spark_type, expected):
     assert parse(f'{{"a": {value}}}\n', {"a": spark_type}) == ([(expected,)], [])
 
 
@@ -76,7 +76,7 @@ def test_one_value(value, spark_type, expected):
         ("microseconds", 1577934245 * 10**6),
     ],
 )
-def test_timestamps_as_numbers(timestamp_format, value):
+def test_timestamps_may_be_numbers_in_a_unit(timestamp_format, value):
     rows, bad = parse(json.dumps({"a": value}), {"a": "TIMESTAMP"}, timestamp_format)
     assert rows == [(datetime.fromtimestamp(1577934245, UTC),)]
     assert not bad
@@ -172,7 +172,7 @@ def test_decimals_are_rounded_half_up_or_refused(numbers, kind):
     """In JSON and CSV alike, against Python's decimals; JSON takes no more than 38 digits."""
     precision, scale = kind
     context = Context(prec=1000, rounding=ROUND_HALF_UP)
-    schema = arrow_schema([("a", f"DECIMAL({precision},{scale})"), ("b", "INT")])
+    schema = a_schema([("a", f"DECIMAL({precision},{scale})"), ("b", "INT")])
     for number in numbers:
         exact = Decimal(number)
         rounded = exact.quantize(Decimal(1).scaleb(-scale), context=context) if abs(exact.adjusted()) < 400 else None
@@ -214,7 +214,7 @@ def test_a_time_far_from_1970_keeps_its_microseconds(unit, number, micros):
     assert [each.reason for each in bad] == ["field t: string where TIMESTAMP is expected: set timestampFormat: iso"]
 
 
-def test_an_infinity_as_text_beside_a_time_that_needs_all_its_digits():
+def test_an_infinity_as_text_leaves_all_digits_to_a_time_beside_it():
     text = '{"t": 253402300799.999999, "x": "-Infinity", "d": 0.12345678901234567890123456789012345678}\n'
     rows, bad = parse(text, {"t": "TIMESTAMP", "x": "FLOAT", "d": "DECIMAL(38,38)"}, "seconds")
     time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=253402300799_999999)

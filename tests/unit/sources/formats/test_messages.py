@@ -37,7 +37,7 @@ BAD = {
 
 @pytest.mark.parametrize("file_format", FORMATS)
 @given(rows=ROWS, data=st.data())
-def test_good_bad_and_absent_messages_in_any_mixture(file_format, rows, data):
+def test_good_messages_are_read_in_any_mixture_with_bad_and_absent_ones(file_format, rows, data):
     expected, values = [], []
     for row in rows:
         while data.draw(st.booleans()):

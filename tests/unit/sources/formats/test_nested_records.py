@@ -68,7 +68,7 @@ def read_json(ddl, *lines, timestamp_format="iso"):
         ("s STRUCT<n: BIGINT>", '{"s": {"n": 9007199254740993}}', {"n": 9007199254740993}),
     ],
 )  # fmt: skip
-def test_what_json_is_read_as(ddl, line, value):
+def test_nested_json_is_read_field_by_field(ddl, line, value):
     [record], bad = read_json(ddl, line)
     assert (list(record.values()), bad) == ([value], [])
 
@@ -104,7 +104,7 @@ def test_what_json_is_read_as(ddl, line, value):
         (LABELS, f'{{"labels": {"[" * 9000}{"]" * 9000}}}', "invalid JSON: arrays or objects are too deep"),
     ],
 )
-def test_what_json_is_refused(ddl, line, reason):
+def test_nested_json_that_does_not_fit_is_refused_with_its_field(ddl, line, reason):
     before, after = {"ignored": 1}, {}
     records, bad = read_json(ddl, before, line, after)
     assert len(records) == 2
@@ -156,7 +156,7 @@ def test_duckdb_reads_the_same_from_json(tmp_path_factory, records, with_map):
     assert (plain, bad) == (expected, [])
 
 
-def test_a_message_with_line_breaks_between_fields():
+def test_a_message_may_have_line_breaks_between_fields():
     decoder = TextDecoder("json", declared_schema(f"{WHO}, {LABELS}"), "iso")
     refused: list[tuple[int, str]] = []
     message = b'{\n "who": {"age": 1},\r\n "labels":\n {"a": 1}\n}'
@@ -247,13 +247,13 @@ def test_duckdb_reads_the_same_from_parquet(stored, ddl, duckdb_sql):
         ("labels MAP<STRING, INT>", "column labels[value] (INT): its type is STRING"),
     ],
 )  # fmt: skip
-def test_what_parquet_is_refused(stored, ddl, said):
+def test_nested_parquet_that_does_not_fit_is_refused(stored, ddl, said):
     with pytest.raises(MillraceError) as refused:
         read_parquet(stored, ddl)
     assert said in str(refused.value)
 
 
-def test_old_calendars_within_structs(tmp_path):
+def test_days_of_old_calendars_are_corrected_within_structs(tmp_path):
     days = (date(1500, 6, 11) - date(1970, 1, 1)).days  # 1500-06-01 in the Julian calendar
     table = pa.table({"s": pa.array([{"d": days, "n": 1}], pa.struct([("d", pa.int32()), ("n", pa.int32())]))})
     table = table.cast(pa.schema([("s", pa.struct([("d", pa.date32()), ("n", pa.int32())]))]))
@@ -303,7 +303,7 @@ def decode_avro(ddl, *records, schema=AVRO):
     return found.to_pylist(), bad
 
 
-def test_avro_records_arrays_and_maps_by_name():
+def test_avro_records_arrays_and_maps_are_read_by_name():
     moment, paid = datetime(1500, 1, 1, tzinfo=UTC), Decimal("-123456789012345678901234567890123456.78")
     records = [
         {"who": {"country": None, "at": moment, "paid": paid}, "tags": ["a", None], "counts": {"n": 2**53 + 1}},
@@ -323,14 +323,14 @@ def test_avro_records_arrays_and_maps_by_name():
     ]
 
 
-def test_a_value_in_an_avro_record_that_does_not_fit():
+def test_a_value_in_an_avro_record_that_does_not_fit_is_rejected():
     record = {"who": None, "tags": ["1"], "counts": {"n": 300}}
     found, bad = decode_avro("counts MAP<STRING, TINYINT>", record, record | {"counts": {"n": 3}})
     assert found == [{"counts": [("n", 3)]}]
     assert bad == [(0, "column counts[value] (TINYINT): 300 does not fit")]
 
 
-def test_avro_types_that_are_too_deep():
+def test_avro_types_that_are_too_deep_are_refused():
     deep: object = "int"
     for _ in range(17):
         deep = {"type": "array", "items": deep}

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from arrow_schemas import a_schema
 from millrace_jobs.sources.formats import parquet_format
-from millrace_jobs.sources.formats.column_types import arrow_schema, declared_schema
+from millrace_jobs.sources.formats.column_types import declared_schema
 from millrace_jobs.sources.formats.parquet_format import ParquetFormat
 
 WIDE = [f"column_{number}" for number in range(300)]
@@ -40,7 +41,7 @@ def conversions(monkeypatch):
 def test_the_schema_of_a_wide_file_is_converted_once(tmp_path, conversions):
     path = str(tmp_path / "wide.parquet")
     pq.write_table(pa.table({name: [1, 2] for name in WIDE}), path)
-    ParquetFormat(arrow_schema([(name, "BIGINT") for name in WIDE]), "iso").check(path)
+    ParquetFormat(a_schema([(name, "BIGINT") for name in WIDE]), "iso").check(path)
     assert conversions["schema_arrow"] == 1
     assert conversions["column_paths"] == 1
 

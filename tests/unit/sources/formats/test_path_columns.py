@@ -76,7 +76,7 @@ def test_names_are_found_as_hive_writes_them() -> None:
         ("STRING", "/in/dt=%FF/a.json", "'%FF' is not UTF-8"),
     ],
 )
-def test_what_is_refused(kind: str, path: str, said: str) -> None:
+def test_paths_without_a_value_of_the_column_are_refused(kind: str, path: str, said: str) -> None:
     with pytest.raises(MillraceError, match=f"^{path}: .*{said}"):
         value(kind, path)
 
@@ -93,7 +93,7 @@ def source(folder: Path, path: str, format: str, **options: Any) -> FilesSource:
     ("writer", "format"),
     [("duckdb", "parquet"), ("duckdb", "csv"), ("duckdb", "json"), ("pyarrow", "parquet"), ("pyarrow", "csv")],
 )
-def test_what_others_have_partitioned(tmp_path: Path, format: str, writer: str) -> None:
+def test_folders_that_duckdb_and_pyarrow_have_partitioned_are_read(tmp_path: Path, format: str, writer: str) -> None:
     cities = ["a/b", "50%", "x=y", "ü q", "plain", "#?&+"]
     rows = pa.table(
         {

@@ -227,7 +227,7 @@ def test_an_unsigned_number_beyond_the_column_is_refused_and_never_changed():
         ("took", 315576000001, 0, "a google.protobuf.Duration has 315576000001 seconds and 0 nanos, which are out of"),
     ],
 )
-def test_times_and_durations_at_their_ends(field, seconds, nanos, found):
+def test_times_and_durations_are_read_to_their_ends_and_refused_beyond(field, seconds, nanos, found):
     order = Order()
     getattr(order, field).seconds, getattr(order, field).nanos = seconds, nanos
     row = one(f"{field} {'TIMESTAMP' if field == 'at' else 'DECIMAL(21,9)'}", order)
@@ -242,7 +242,7 @@ def test_an_enum_is_its_number_where_the_column_is_a_number():
     assert one("channel INT, seen ARRAY<STRING>", order) == {"channel": 9, "seen": ["WEB", "55"]}
 
 
-def test_defaults_and_presence_of_the_older_syntax():
+def test_fields_of_the_older_syntax_have_their_defaults_and_presence():
     ddl = (
         "sensor INT, value INT, unit STRING, plain DOUBLE, level STRING, levels ARRAY<STRING>, unpacked ARRAY<INT>, "
         "packed ARRAY<INT>"
@@ -266,7 +266,7 @@ def test_a_field_that_the_writer_does_not_have_is_null():
     }
 
 
-def test_columns_without_a_schema():
+def test_columns_without_a_schema_are_those_of_the_message():
     found = columns_of(READING_WITHOUT_GROUP)
     assert [(field.name, str(field.type)) for field in found][:4] == [
         ("currency", "string"),

@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.schemas import registry as schema_registry
 from millrace_jobs.schemas.registry import SchemaRegistry
 from millrace_jobs.sources.formats.avro_records import AvroDecoder, avro_schema
-from millrace_jobs.sources.formats.column_types import arrow_schema
 
 from .avro_messages import decoded, written
 
@@ -20,7 +20,7 @@ OLD = '{"type": "record", "name": "Trip", "fields": [{"name": "id", "type": "int
 NEW = (
     '{"type": "record", "name": "Trip", "fields": [{"name": "city", "type": "string"}, {"name": "id", "type": "long"}]}'
 )
-COLUMNS = arrow_schema([("id", "BIGINT"), ("city", "STRING")])
+COLUMNS = a_schema([("id", "BIGINT"), ("city", "STRING")])
 
 
 class Registry:
@@ -101,7 +101,7 @@ def test_a_registry_that_comes_back_is_waited_for(monkeypatch):
         assert "id" in avro_schema(SchemaRegistry(registry.url), 1).types
 
 
-def test_one_that_stays_away_may_come_back_later(monkeypatch):
+def test_a_registry_that_stays_away_is_a_transient_error(monkeypatch):
     monkeypatch.setattr(schema_registry, "PATIENCE", 0.05)
     monkeypatch.setattr(schema_registry, "_PAUSE", 0.01)
     with serving({}) as registry:
@@ -123,7 +123,7 @@ def test_one_that_stays_away_may_come_back_later(monkeypatch):
         ((200, b'{"schema": {}}'), "its answer for schema 1 has no schema; check avro.registry"),
     ],
 )
-def test_answers_that_no_patience_helps(answer, said):
+def test_answers_that_will_not_change_are_final_errors(answer, said):
     with serving({1: answer}) as registry, pytest.raises(MillraceError, match=said) as raised:
         SchemaRegistry(registry.url).schema(1)
     assert not isinstance(raised.value, TransientError)

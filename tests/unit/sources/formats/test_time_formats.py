@@ -65,7 +65,7 @@ def test_duckdb_writes_and_reads_the_same(pattern, moments):
         ("yyyy-MM-ddTHH", 'has "T"', "other letters in single quotes"),
     ],
 )
-def test_what_no_pattern_is(pattern, message, hint):
+def test_a_text_that_is_no_pattern_is_refused_with_a_hint(pattern, message, hint):
     with pytest.raises(TimePatternError) as refused:
         time_pattern(pattern)
     assert message in refused.value.message
@@ -93,7 +93,7 @@ def read(path, format):
     return batch.to_pylist()
 
 
-def test_each_column_of_a_file_has_its_own(tmp_path):
+def test_each_column_of_a_file_may_have_its_own_time_format(tmp_path):
     lines, rows = tmp_path / "x.json", tmp_path / "x.parquet"
     lines.write_text(json.dumps(RECORD) + "\n", encoding="utf-8")
     pq.write_table(pa.Table.from_pylist([RECORD]), rows)
@@ -109,7 +109,7 @@ def test_what_a_format_says_of_a_column_is_in_its_refusal(tmp_path):
         read(path, "parquet")
 
 
-def test_numbers_and_texts_of_avro():
+def test_numbers_and_texts_of_avro_are_read_by_their_time_formats():
     fields = [{"name": "a", "type": "long"}, {"name": "day", "type": ["null", "string"]}]
     writer = {"type": "record", "name": "r", "fields": fields}
     stream = io.BytesIO()

@@ -16,24 +16,7 @@ from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schem
 from millrace_jobs.sources.formats.parquet_format import LegacyCalendar, ParquetFormat, legacy_calendar
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, suitable_type, type_name
 
-DOUBLES = st.floats()
-INSTANTS = st.datetimes(timezones=st.just(UTC))
-VALUES = {
-    "BOOLEAN": st.booleans(),
-    "TINYINT": st.integers(-(2**7), 2**7 - 1),
-    "SMALLINT": st.integers(-(2**15), 2**15 - 1),
-    "INT": st.integers(-(2**31), 2**31 - 1),
-    "BIGINT": st.integers(-(2**63), 2**63 - 1),
-    "FLOAT": st.floats(width=32),
-    "DOUBLE": DOUBLES,
-    "DECIMAL(38,18)": st.decimals(-(10**20) + 1, 10**20 - 1, places=18),
-    "DECIMAL(5,2)": st.decimals(-999, 999, places=2),
-    "STRING": st.text(),
-    "BINARY": st.binary(),
-    "DATE": st.dates(),
-    "TIMESTAMP": INSTANTS,
-}
-"""Values of every type that a schema can declare."""
+from .typed_values import VALUES, bits
 
 
 def column(kind, found, timestamp_format="iso"):
@@ -42,11 +25,6 @@ def column(kind, found, timestamp_format="iso"):
 
 def converted(kind, values, timestamp_format="iso"):
     return column(kind, values.type, timestamp_format).convert(values).to_pylist()
-
-
-def bits(value):
-    """A value by which NaN equals itself, and -0.0 differs from 0.0."""
-    return float(value).hex() if isinstance(value, float) else value
 
 
 @given(st.data())
@@ -80,7 +58,7 @@ LAYOUTS = [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.stri
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_text_in_any_layout(layout):
+def test_text_is_read_in_any_layout(layout):
     texts = pa.array(["QUJD", None, "é"])
     values = texts.dictionary_encode() if pa.types.is_dictionary(layout) else texts.cast(layout)
     assert converted("STRING", values) == ["QUJD", None, "é"]
@@ -161,7 +139,7 @@ def test_a_value_that_does_not_fit_is_found_among_many():
     ],
     ids=str,
 )
-def test_the_name_of_a_type_and_the_column_that_holds_it(found, name, suitable):
+def test_a_type_has_a_name_and_a_column_that_holds_it(found, name, suitable):
     assert type_name(found) == name
     assert suitable_type(found) == suitable
 
@@ -189,7 +167,7 @@ def test_a_day_of_the_old_calendar_keeps_its_name():
 
 
 @given(st.dates(date(1582, 10, 15)))
-def test_later_days_are_as_they_are(day):
+def test_days_after_the_old_calendar_stay_as_they_are(day):
     assert LegacyCalendar(True, True).corrected(pa.array([day, None])).to_pylist() == [day, None]
 
 
@@ -207,12 +185,12 @@ def test_later_days_are_as_they_are(day):
         ({"writer.date.proleptic": "true"}, False, False),
     ],
 )
-def test_which_files_are_in_the_old_calendar(metadata, dates, int96):
+def test_the_writer_in_the_metadata_decides_about_the_old_calendar(metadata, dates, int96):
     known = None if metadata is None else {name.encode(): value.encode() for name, value in metadata.items()}
     assert legacy_calendar(known) == LegacyCalendar(dates, int96)
 
 
-def test_times_of_the_old_calendar_in_utc():
+def test_times_of_the_old_calendar_are_corrected_in_utc():
     noon = datetime(1582, 10, 4, 12, tzinfo=UTC)
     stored = pa.array([-141_428 * 86_400_000_000 + 43_200_000_000, None]).cast(TIMESTAMP)
     assert LegacyCalendar(True, True, "Etc/UTC").corrected(stored).to_pylist() == [noon, None]
@@ -263,7 +241,7 @@ def test_a_part_of_a_column_of_decimals_is_read_as_doubles(numbers, begin):
 
 
 @pytest.mark.parametrize("begin", [0, 1, 3])
-def test_a_part_of_a_column_of_uuids(begin):
+def test_a_part_of_a_column_of_uuids_is_read(begin):
     ids = [uuid.UUID(int=1), None, uuid.UUID(int=2**127)]
     values = pa.array([each and each.bytes for each in ids], pa.uuid()).slice(begin)
     assert converted("STRING", values) == [each and str(each) for each in ids[begin:]]

@@ -112,7 +112,7 @@ def test_records_that_are_gone_are_refused(cluster, tmp_path, at, gone):
         made.ends(at)
 
 
-def test_all_of_them_gone_is_nothing_lost_where_all_were_read(cluster, tmp_path):
+def test_records_that_are_gone_after_they_were_read_are_no_loss(cluster, tmp_path):
     made = available(cluster, tmp_path)
     cluster.begins[TWO] = 20
     assert made.ends({ONE: 0, TWO: 20}) == {ONE: 10, TWO: 20}

@@ -67,7 +67,7 @@ def test_no_batch_is_ahead_in_one_partition_of_what_it_leaves_in_another(times, 
         assert newest <= oldest_left + 1
 
 
-def test_little_beside_much_and_a_partition_that_was_added_lately():
+def test_a_small_and_a_new_partition_are_read_to_the_same_time_as_a_large_one():
     chance = random.Random(5)
     begin = int(NOW * 1000) - 300_000
 
@@ -108,7 +108,7 @@ def test_times_that_tell_nothing_stop_nobody(odd):
         assert len(batches) < 3 * sum(map(len, times)) / 100 + 5
 
 
-def test_it_goes_on_from_where_it_came_to_and_looks_back_where_that_is_too_far():
+def test_a_backlog_is_cut_again_from_an_older_position():
     log = Log([[int(NOW * 1000) - 10**6 + number for number in range(1000)] for _ in range(3)])
     timeline = BacklogCutter(log.at, lambda: NOW)
     first = list(drained(log, 100, timeline))

@@ -15,7 +15,7 @@ class Decoder(MessageDecoder):
         """Decodes nothing."""
 
 
-def test_they_are_the_offsets_between_two_positions_as_in_the_slices(tmp_path):
+def test_a_batch_has_at_most_the_offsets_between_two_positions(tmp_path):
     source = KafkaSource("s", Connection("nowhere:9092"), Subscription(("t",)), Decoder(), tmp_path)
     start, end = {"t": {"0": 5, "1": 2}}, {"t": {"0": 9, "1": 2}}
     assert source.most_records(start, end) == 4

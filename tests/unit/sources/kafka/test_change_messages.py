@@ -240,7 +240,7 @@ def test_another_key_deletes_the_row_of_the_key_before():
     assert rows(read(unknown, keys=["n"])[0], "n") == [(3, False)]
 
 
-def test_values_that_the_database_has_not_sent():
+def test_unsent_values_are_taken_from_the_row_before_or_refused():
     missing = "__debezium_unavailable_value"
     schema = "id BIGINT, doc STRING, raw BINARY, tags ARRAY<STRING>"
     after = {"id": 1, "doc": missing, "raw": "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", "tags": [missing]}
@@ -298,7 +298,7 @@ def test_whole_numbers_may_have_a_scale_of_their_own():
     assert reasons == {2: "3.1 is no whole number"}
 
 
-def test_metadata_of_messages():
+def test_records_of_changes_may_have_metadata_of_their_messages():
     records, _ = read([({"id": 1}, envelope("c", None, ROW, MICROS)), ({"id": 1}, None)], metadata=True)
     assert [(each["_offset"], each["_key"]) for each in records] == [(0, b'{"id": 1}'), (1, b'{"id": 1}')]
 

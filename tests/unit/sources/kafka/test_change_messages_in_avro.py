@@ -83,7 +83,7 @@ def change(op, before, after):
     return framed(1, {"before": before, "after": after, "source": {"ts_ms": 1, "ts_us": MICROS}, "op": op, "ts_ms": 2})
 
 
-def test_changes_in_avro(registry):
+def test_changes_are_read_from_avro(registry):
     micros = int(AT.timestamp()) * 1_000_000 + AT.microsecond
     row = {"id": 1, "born": -1, "at": micros, "tz": "2024-05-01T14:00:00.123456+02:00", "balance": Decimal("1.50")}
     gone = dict.fromkeys(row) | {"id": 2}

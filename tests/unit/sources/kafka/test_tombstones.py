@@ -81,7 +81,7 @@ def test_a_time_in_the_key_counts():
     assert only(["at"], tombstone(b"1700000000"), timestamp_format="seconds")["at"] == AT
 
 
-def test_key_and_time_of_the_message_itself():
+def test_a_tombstone_may_have_key_and_time_of_the_message_itself():
     raw = pa.schema([("value", pa.binary()), *METADATA])
     record = only(["_key"], tombstone(b"\xff", headers=[("millrace-watermark", b"1")]), schema=raw, time="_timestamp")
     assert (record["_key"], record["value"], record["_timestamp"], record["_offset"]) == (b"\xff", None, AT, 7)

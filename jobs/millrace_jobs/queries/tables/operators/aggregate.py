@@ -47,8 +47,8 @@ from millrace_jobs.changes import (
     periods,
     with_changes,
 )
+from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.merging import MAX_WEIGHT, Arrays, MergedPart
-from millrace_jobs.queries.tables.operators.operator import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots, slots_of
 from millrace_jobs.queries.tables.operators.timeline import Timeline, group_numbers
 from millrace_jobs.shown_values import shown_value

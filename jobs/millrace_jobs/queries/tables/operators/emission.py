@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import FOREVER, OUTPUT, WEIGHT, changes_of, values_of
-from millrace_jobs.queries.tables.operators.operator import BucketStore, OperatorResult, StoreFolder
+from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult, StoreFolder
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots, slots_of
 from millrace_jobs.queries.tables.operators.timeline import group_numbers
 

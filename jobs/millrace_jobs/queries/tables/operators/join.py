@@ -34,9 +34,9 @@ from millrace_jobs.changes import (
     values_of,
     with_changes,
 )
+from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.join_side import JoinInput, JoinSide
 from millrace_jobs.queries.tables.operators.matching import KeyedPeriods, Overlap, key_codes, uncovered
-from millrace_jobs.queries.tables.operators.operator import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT, HotKeys, Split, SplitSide
 
 MOST_RESULTS = 1 << 16

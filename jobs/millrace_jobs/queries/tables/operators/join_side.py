@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import BEGINNING, FOREVER, FROM, NO_TIME, changes_of, periods
+from millrace_jobs.queries.tables.operators.interface import BucketStore
 from millrace_jobs.queries.tables.operators.matching import NO_KEY, key_codes, last_of_keys
-from millrace_jobs.queries.tables.operators.operator import BucketStore
 from millrace_jobs.queries.tables.operators.state import Periods, Segments, Slots, slots_of
 from millrace_jobs.queries.tables.operators.upserts import changes_from_upserts, held_of
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.hot_key_units import CHUNK, MOST_CHUNKS
 from millrace_jobs.partitioners.key_hashes import hash_columns
-from millrace_jobs.partitioners.units import CHUNK, MOST_CHUNKS
 from millrace_jobs.queries.tables.operators.matching import Integers, KeyedPeriods, Mask, Overlap
 
 Place = Callable[[Hashes], Workers]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from millrace_jobs.changes import BEGINNING, FOREVER, net
 from millrace_jobs.partitioners.key_hashes import hash_columns
+from millrace_jobs.queries.tables.operators.interface import BucketStore
 from millrace_jobs.queries.tables.operators.matching import Integers
-from millrace_jobs.queries.tables.operators.operator import BucketStore
 
 SEGMENT_ROWS = 4096
 """Number of rows from which rows go to a new segment."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import FOREVER, FROM, TO, WEIGHT, changed_periods, changes_of, negated, net, periods
+from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.matching import Integers, key_codes, last_of_keys
-from millrace_jobs.queries.tables.operators.operator import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.state import Slots, slots_of
 
 DELETE: Final = -1

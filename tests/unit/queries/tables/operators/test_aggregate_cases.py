@@ -146,7 +146,7 @@ def test_rounding_ends_with_the_last_value_of_a_sum():
     assert latest(aggregate, store, (0.3,)) == (0.3,)
 
 
-def test_minima_and_maxima_of_all_types():
+def test_minima_and_maxima_are_right_for_all_types():
     day, moment = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
     examples = [
         (pa.int8(), -1, 5),

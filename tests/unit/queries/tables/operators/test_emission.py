@@ -14,7 +14,7 @@ from dual_streaming.streams import facts
 from millrace_jobs.changes import BEGINNING, FOREVER, OUTPUT, changes_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
-from millrace_jobs.queries.tables.operators.operator import OperatorChain
+from millrace_jobs.queries.tables.operators.interface import OperatorChain
 
 KEYS = pa.schema([("key", pa.string()), (CLOSING, pa.int64())])
 COUNTED = GroupedAggregate(
@@ -100,7 +100,7 @@ def test_every_strategy_emits_what_the_reference_does_when_it_does(size, delay, 
     assert (run.store.tables, run.wake) == ({}, None)
 
 
-def test_figures_5_10_and_5_11_in_units_of_time():
+def test_figures_5_10_and_5_11_have_their_latencies_in_units_of_time():
     """A window of 5 and a delay of 3: a latency of 4.5 by the watermark, and none with every update."""
     run = Run(5 * TICK, 3 * TICK)
     arrivals = [5, 15, 25, 35]

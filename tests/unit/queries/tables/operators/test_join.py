@@ -156,7 +156,7 @@ def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batch
 
 @pytest.mark.parametrize("join_type", JOINS)
 @given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
-def test_the_latest_version_of_a_join_of_two_tables(join_type, batches, splits):
+def test_the_latest_version_of_a_join_of_two_tables_is_that_of_definition_74(join_type, batches, splits):
     left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
     right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
     replay = Replay(TemporalJoin(left, right, versions=False), splits)

@@ -94,7 +94,7 @@ def judged(batches, sql):
 @pytest.mark.parametrize("join_type", JoinType)
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 32), segment=st.sampled_from([1, 16, 1 << 14]))
-def test_many_records_in_many_segments_as_duckdb_joins_them(join_type, final, seed, segment):
+def test_many_records_in_many_segments_are_joined_as_by_duckdb(join_type, final, seed, segment):
     batches = many(seed, "lr", keys=12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "SEGMENT_ROWS", segment)
@@ -111,7 +111,7 @@ def test_many_records_in_many_segments_as_duckdb_joins_them(join_type, final, se
 @pytest.mark.parametrize("outer", [False, True])
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 32), segment=st.sampled_from([1, 16, 1 << 14]))
-def test_many_versions_of_a_table_as_duckdb_looks_them_up(outer, final, seed, segment):
+def test_many_versions_of_a_table_are_looked_up_as_by_duckdb(outer, final, seed, segment):
     batches = many(seed, "rt", keys=12)
     left = JoinInput(values("rk", "rv"), ("rk",), Contents.RECORDS, preserved=outer)
     right = JoinInput(values("tk", "tv"), ("tk",), Contents.TABLE, upserted=True)
@@ -127,7 +127,7 @@ def test_many_versions_of_a_table_as_duckdb_looks_them_up(outer, final, seed, se
 @pytest.mark.parametrize("join_type", JoinType)
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 32))
-def test_the_latest_version_of_many_rows_as_duckdb_joins_them(join_type, seed):
+def test_the_latest_version_of_many_rows_is_joined_as_by_duckdb(join_type, seed):
     batches = many(seed, "tu", keys=40)
     stage = run(table_join(join_type), batches)
     newest = "(SELECT k, max_by(v, t) AS v FROM {0} GROUP BY k) {0}"
@@ -172,7 +172,7 @@ def test_a_record_that_is_behind_the_watermark_keeps_no_partner_once_it_is_emitt
     assert (stage.held, stage.wake) == ([], None)
 
 
-def test_matching_periods_without_ends():
+def test_matching_periods_may_have_no_ends():
     stage = band_join(JoinType.FULL)
     schema = stage.operator.inputs[0]
     rows = [("A", 1, BEGINNING, FOREVER, 0, 1, 1), ("A", 2, BEGINNING, 5, FOREVER - 2, FOREVER - 1, 1)]
@@ -193,7 +193,7 @@ def test_batches_without_rows_change_nothing(join_type):
         assert (list(outcome.changes), outcome.late, outcome.wake, stage.held) == ([], 0, None, [])
 
 
-def test_the_lag_of_a_join():
+def test_the_lag_of_a_join_is_how_far_its_results_are_behind():
     hour = round(timedelta(hours=1) / timedelta(microseconds=1))
     stream = JoinInput(values("lk"), ("lk",), Contents.RECORDS)
     ranged = JoinInput(values("lk"), ("lk",), Contents.RECORDS, preserved=True, reach=hour, span=2 * hour)

@@ -82,7 +82,7 @@ def version(batches, source, time):
 @pytest.mark.parametrize("final", [False, True])
 @few
 @given(batches=disorderly("lr"), join_type=TYPES)
-def test_late_records_of_two_streams(batches, join_type, final):
+def test_late_records_of_two_streams_are_not_joined(batches, join_type, final):
     left = JoinInput(
         values("lk", "lv", banded=True), ("lk",), Contents.RECORDS, preserved=join_type.of_left, reach=BAND, span=BAND
     )
@@ -99,7 +99,7 @@ def test_late_records_of_two_streams(batches, join_type, final):
 @pytest.mark.parametrize("final", [False, True])
 @few
 @given(batches=disorderly("x", "t"), outer=st.booleans())
-def test_late_records_and_upserts_of_a_stream_and_a_table(batches, outer, final):
+def test_late_upserts_of_a_table_count_from_the_watermark_for_a_stream(batches, outer, final):
     left = JoinInput(values("xk", "xv"), ("xk",), Contents.RECORDS, preserved=outer)
     right = JoinInput(values("tk", "tv"), ("tk",), Contents.TABLE, upserted=True)
     stage = run(Stage(TemporalJoin(left, right, versions=True, final=final), "x", "t"), batches)
@@ -115,7 +115,7 @@ def test_late_records_and_upserts_of_a_stream_and_a_table(batches, outer, final)
 @pytest.mark.parametrize("upserted", [False, True])
 @few
 @given(batches=disorderly("", "tu"), join_type=TYPES)
-def test_late_upserts_of_two_tables(batches, join_type, upserted):
+def test_late_upserts_of_two_tables_count_from_the_watermark(batches, join_type, upserted):
     schema = values("tk", "tv")
     left = JoinInput(
         schema, ("tk",), Contents.TABLE, upserted=upserted, preserved=join_type.of_left, checked=not upserted
@@ -136,7 +136,7 @@ def test_late_upserts_of_two_tables(batches, join_type, upserted):
 @pytest.mark.parametrize("final", [False, True])
 @few
 @given(batches=disorderly("", "t"), slots=st.sampled_from([1, 64]))
-def test_late_upserts_of_a_table_that_is_aggregated(batches, slots, final):
+def test_late_upserts_of_an_aggregated_table_count_from_the_watermark(batches, slots, final):
     keys, parts = pa.schema([("even_k", pa.string())]), (MergedPart("total", "sum", pa.int64()),)
     operator = GroupedAggregate(keys, parts, None, of_table=True, versions=True, final=final, slots=slots, checked=True)
     table = Stage(UpsertedTable(values("tk", "tv"), ("tk",), versions=True), "t")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.partitioners.units import UnitPlacement
+from millrace_jobs.partitioners.hot_key_units import UnitPlacement
 from millrace_jobs.queries.tables.operators.matching import KeyedPeriods, Overlap, key_codes
 from millrace_jobs.queries.tables.operators.splitting import HotKeys, SplitSide
 

@@ -169,7 +169,7 @@ def counted(rows):
 @pytest.mark.parametrize("final", [False, True])
 @few
 @given(batches=streams("lrx"), first=TYPES, second=TYPES)
-def test_a_join_of_the_results_of_a_join(batches, first, second, final):
+def test_the_results_of_a_join_can_be_joined(batches, first, second, final):
     """A corrected result is corrected in the next join too, and state is kept for results that wait."""
     inner = band_join(first, final=final)
     lag = inner.operator.lag
@@ -191,7 +191,7 @@ def test_a_join_of_the_results_of_a_join(batches, first, second, final):
 @pytest.mark.parametrize("final", [False, True])
 @few
 @given(batches=streams_and_tables("lr", "t", keys="AB"), first=TYPES, second=OUTER)
-def test_the_results_of_a_join_with_the_versions_of_a_table(batches, first, second, final):
+def test_the_results_of_a_join_meet_the_versions_of_a_table(batches, first, second, final):
     """An outer result is emitted or taken back when the watermark has passed it; its version must still be known."""
     outer = run(with_versions(band_join(first, final=final), final=final, preserved=second.of_left), batches)
     assert not final or all(weight > 0 for weight in outer.weights), "a final result was taken back"
@@ -221,7 +221,7 @@ def test_a_version_is_known_as_long_as_a_result_of_its_time_can_be_taken_back_or
 @pytest.mark.parametrize("final_join", [False, True])
 @few
 @given(batches=streams("lr"), join_type=TYPES, slots=SLOTS)
-def test_all_versions_of_groups_of_the_results_of_a_join(batches, join_type, slots, final_join, final):
+def test_groups_of_the_results_of_a_join_are_right_in_all_versions(batches, join_type, slots, final_join, final):
     join = band_join(join_type, final=final_join)
     stage = run(
         grouped((join, lambda lk, lv, rk, rv, t: (lk, 1, rv)), "lk", of_table=False, final=final, slots=slots), batches
@@ -238,7 +238,7 @@ def test_all_versions_of_groups_of_the_results_of_a_join(batches, join_type, slo
 @pytest.mark.parametrize("versions", [False, True])
 @few
 @given(batches=streams("lr"), join_type=TYPES, final_join=st.booleans(), final=st.booleans())
-def test_windows_of_the_results_of_a_join(batches, join_type, final_join, final, versions):
+def test_windows_of_the_results_of_a_join_are_right(batches, join_type, final_join, final, versions):
     join = band_join(join_type, final=final_join)
     keys = pa.schema([("lk", pa.string()), ("end", pa.int64())])
     operator = GroupedAggregate(
@@ -267,7 +267,7 @@ def groups_of(table):
 @pytest.mark.parametrize("final", [False, True])
 @few
 @given(batches=streams_and_tables("x", "t"), join_type=OUTER, slots=SLOTS)
-def test_a_stream_with_the_versions_of_groups_of_a_table(batches, join_type, slots, final):
+def test_a_stream_meets_the_versions_of_groups_of_a_table(batches, join_type, slots, final):
     groups = grouped((upserted("t"), lambda k, group, v, t: (group, 1, v)), "tk", of_table=True, slots=slots)
     left = JoinInput(values("xk", "xv"), ("xk",), Contents.RECORDS, preserved=join_type.of_left)
     right = JoinInput(values("tk", "n", "total"), ("tk",), Contents.TABLE, checked=True)
@@ -280,7 +280,7 @@ def test_a_stream_with_the_versions_of_groups_of_a_table(batches, join_type, slo
 
 @few
 @given(batches=streams_and_tables("", "tu", keys="AB"), join_type=TYPES, slots=SLOTS)
-def test_groups_of_a_table_joined_with_a_table_in_every_version(batches, join_type, slots):
+def test_groups_of_a_table_are_joined_with_a_table_in_every_version(batches, join_type, slots):
     groups = grouped((upserted("t"), lambda k, group, v, t: (group, 1, v)), "tk", of_table=True, slots=slots)
     left = JoinInput(values("tk", "n", "total"), ("tk",), Contents.TABLE, preserved=join_type.of_left, checked=True)
     right = JoinInput(
@@ -296,7 +296,7 @@ def test_groups_of_a_table_joined_with_a_table_in_every_version(batches, join_ty
 @pytest.mark.parametrize("many", [False, True], ids=["by foreign key", "many to many"])
 @few
 @given(batches=streams_and_tables("", "tu", keys="AB"), join_type=TYPES)
-def test_tables_joined_by_other_columns_than_their_keys(batches, join_type, many):
+def test_tables_can_be_joined_by_other_columns_than_their_keys(batches, join_type, many):
     left = JoinInput(
         values("tk", "tgroup_k", "tv"), ("tgroup_k",), Contents.TABLE, preserved=join_type.of_left, checked=True
     )

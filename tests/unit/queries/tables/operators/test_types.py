@@ -98,7 +98,7 @@ def expected_join(left, right, join_type, nulls):
 @pytest.mark.parametrize("contents", [Contents.RECORDS, Contents.RESULTS])
 @some
 @given(drawn=typed("lr"), join_type=st.sampled_from(JoinType), final=st.booleans(), data=st.data())
-def test_a_join_by_keys_of_all_types(drawn, join_type, final, contents, data):
+def test_streams_are_joined_by_keys_of_all_types(drawn, join_type, final, contents, data):
     """Results that are added several times have a weight; each counts as so many records."""
     kinds, value, batches = drawn
     inputs = [
@@ -127,7 +127,7 @@ def test_a_join_by_keys_of_all_types(drawn, join_type, final, contents, data):
 @pytest.mark.parametrize("versions", [False, True])
 @some
 @given(drawn=typed("t"))
-def test_a_table_with_keys_of_all_types(drawn, versions):
+def test_a_table_may_have_keys_of_all_types(drawn, versions):
     """A NULL is a delete; a planner removes upserts with a NULL in their key."""
     kinds, value, batches = drawn
     table = UpsertedTable(columns("t", kinds, value), tuple(f"tk{n}" for n in range(len(kinds))), versions=versions)

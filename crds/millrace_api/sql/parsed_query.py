@@ -1,0 +1,77 @@
+"""A query's SQL, parsed once: its text, its syntax tree, and the facts about it that several readers need.
+
+Specs hold SQL as text, because the model knows no parser, and they pass through code that has nothing to do with SQL.
+So whoever needs more than the text asks for it here, where the last few texts are remembered. This is the only module
+that parses the queries of specs; ``dialect`` does it, and also parses expressions that are generated from a query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.groups import aggregates, filters_groups
+
+
+@dataclass(frozen=True)
+class ParsedQuery:
+    """One SELECT (or WITH, or UNION).
+
+    All readers share its tree, in several threads at once, so none may change it: see ``copy``.
+    """
+
+    text: str
+    tree: exp.Query = field(repr=False, compare=False)
+
+    def copy(self) -> exp.Query:
+        """Return a tree of the caller's own, to rewrite; its names keep their positions in the text."""
+        return self.tree.copy()
+
+    def scopes(self) -> tuple[Scope, ...]:
+        """Return the scopes of all SELECTs, each after the scopes that it reads, so that the last one is the result's.
+
+        They are the caller's own: a scope fills its lists when it is first asked for them.
+        """
+        return tuple(traverse_scope(self.tree))
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """The names in FROM and in joins, in lower case, each as often as it is read; CTEs are among them."""
+        return tuple(table.name.lower() for table in self.tree.find_all(exp.Table))
+
+    @cached_property
+    def has_joins(self) -> bool:
+        """Whether any SELECT has a join."""
+        return self.tree.find(exp.Join) is not None
+
+    @cached_property
+    def has_subqueries(self) -> bool:
+        """Whether it has a SELECT in parentheses, in FROM or elsewhere."""
+        return self.tree.find(exp.Subquery) is not None
+
+    @cached_property
+    def aggregates(self) -> bool:
+        """Whether it has groups of any kind, so that its results can change after they were emitted."""
+        return aggregates(self.tree)
+
+    @cached_property
+    def filters_groups(self) -> bool:
+        """Whether it filters aggregated results: by HAVING, or by WHERE around a grouped SELECT."""
+        return filters_groups(self.tree)
+
+
+@lru_cache(maxsize=4)
+def parsed_query(text: str) -> ParsedQuery:
+    """Parse the SQL of a query, or return it as it was parsed before; comments are removed.
+
+    It remembers few texts: one reconciliation or run needs the SQL of its query, before and after a change at most, and
+    the tree of the longest text takes megabytes.
+
+    Raises:
+        MillraceError: if the text does not parse or is not one query; syntax errors have line and column of the text.
+    """
+    return ParsedQuery(text, parse_query(text))

@@ -1,0 +1,162 @@
+"""What the scaler gets besides metrics: settings, plan and executors from the cluster, and the state saved there.
+
+All functions are pure, apart from ``restore``, which changes the scaler.
+
+``autoscaler`` hands it to ``scaling.decision.scaler``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from datetime import datetime
+
+from millrace_api.model.dedicated import dedicated_obstacle
+from millrace_api.model.deployment import Placement, PlacementSetting, ScalingMode
+from millrace_api.model.plan import Plan
+from millrace_api.model.streamquery import Annotation, Spec
+
+from ...resources.bandwidth import executor_network
+from ...resources.names import Manifest, Owner
+from ...resources.pod_defaults import PodDefaults
+from ...resources.spec_changes import placement_subject
+from ...scaling.decision.decision import Decision, Situation
+from ...scaling.decision.placement import PlacedScaler
+from ...scaling.decision.scaler import Scaler
+from ...scaling.decision.settings import Mode, Settings
+from ...scaling.shape import Bounds, Range, Shape
+from ..observed_query import ObservedQuery
+from ..pods.driver_health import created, ready_since
+from ..pods.missing_pods import expected_executor
+from .quota_room import Room, room_for
+
+DECISION, LEARNED = "decision.json", "learned.json"
+"""Keys of the ConfigMap with the saved state; ``millrace explain`` shows the first entry."""
+
+log = logging.getLogger(__name__)
+
+AnyScaler = Scaler | PlacedScaler
+"""The scaler of a query: the second kind also decides where replicas run."""
+
+
+def settings_of(spec: Spec) -> Settings:
+    """Return the user's scaling settings; mode Off maps to Advise, so that the status still shows the load."""
+    scaling = spec.scaling
+    return Settings(
+        mode=Mode.ACTIVE if scaling.mode is ScalingMode.ACTIVE else Mode.ADVISE,
+        target=scaling.target,
+        step=scaling.step,
+        window=scaling.window,
+        grace=scaling.grace,
+    )
+
+
+def bounds_of(spec: Spec, placement: Placement | None = None) -> Bounds:
+    """Return the spec's bounds for shapes, and what replicas cost under a placement, by default the first plan's."""
+    partitioner = spec.partitioner
+    dedicated = (placement or partitioner.placement.at_start) is Placement.DEDICATED
+    return Bounds(
+        executors=Range(spec.executors.min, spec.executors.max),
+        parallelism=Range(spec.parallelism.min, spec.parallelism.max),
+        replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
+        executor_cores=spec.executors.cores.slots,
+        network=executor_network(spec.executors),
+        replica_cores=float(partitioner.pod.cores) if dedicated else 0.0,
+    )
+
+
+def weighs_placements(spec: Spec) -> bool:
+    """Return whether the placement follows measurement: not in modes that change nothing, and not if only one works."""
+    auto, active = spec.partitioner.placement is PlacementSetting.AUTO, spec.scaling.mode is ScalingMode.ACTIVE
+    return auto and active and dedicated_obstacle(spec) is None
+
+
+def new_scaler(spec: Spec, plan: Plan, partitions: int) -> AnyScaler:
+    """Return the scaler of a query under ``plan``; ``partitions`` is the number of state partitions."""
+    settings = settings_of(spec)
+    if not weighs_placements(spec):
+        return Scaler(settings, bounds_of(spec, plan.placement), partitions)
+    inline, dedicated = (bounds_of(spec, each) for each in (Placement.INLINE, Placement.DEDICATED))
+    return PlacedScaler(settings, inline, dedicated, partitions, placement_subject(spec) or "")
+
+
+def scaling_inputs(spec: Spec, plan: Plan) -> tuple[object, ...]:
+    """Return what a scaler is made for, besides the query's state: another scaler is needed when it changes."""
+    placement = None if weighs_placements(spec) else plan.placement
+    return settings_of(spec), bounds_of(spec, placement), placement, placement_subject(spec)
+
+
+def state_partitions(observed: ObservedQuery, spec: Spec) -> int:
+    """Return the merge's state partitions as the driver reports them; before that, the number for a new checkpoint."""
+    if observed.applied is not None:
+        return observed.applied.state_partitions
+    return spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
+
+
+def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime) -> Situation:
+    """Return plan, executors, quota and pauses.
+
+    An executor is ready once it takes tasks, some time after its pod is ready.
+    """
+    pods = observed.live_executors
+    pending = [created(each).timestamp() for each in pods if ready_since(each) is None]
+    ready = len(pods) - len(pending)
+    if observed.applied is not None:
+        ready = min(ready, observed.applied.executors_ready)
+    room = _room(observed, spec)
+    return Situation(
+        now=now.timestamp(),
+        plan=shape_of(plan),
+        epoch=plan.epoch,
+        executors_ready=ready,
+        executors_pending_since=min(pending, default=None),
+        executors_quota=None if room is None else len(pods) + room.pods,
+        quota_reason="" if room is None else room.why,
+        paused=observed.is_set(Annotation.PAUSED),
+        scale_in_paused=observed.is_set(Annotation.PAUSED_SCALE_IN),
+        scale_out_paused=observed.is_set(Annotation.PAUSED_SCALE_OUT),
+        dedicated=plan.placement is Placement.DEDICATED,
+        replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
+        applied_epoch=None if observed.applied is None else observed.applied.epoch,
+    )
+
+
+def shape_of(plan: Plan) -> Shape:
+    """Return the part of a plan that scaling changes."""
+    return Shape(plan.executors, plan.parallelism, plan.replicas)
+
+
+def saved_state(owner: Owner, decision: Decision, scaler: AnyScaler) -> Manifest:
+    """Return the ConfigMap that a restarted operator resumes from: the full last decision and the learned model."""
+    documents = {DECISION: asdict(decision), LEARNED: scaler.save()}
+    data = {key: json.dumps(each, default=sorted, separators=(",", ":")) for key, each in documents.items()}
+    return owner.manifest("v1", "ConfigMap", owner.scaling, {"data": data})
+
+
+def restore(scaler: AnyScaler, observed: ObservedQuery) -> bool:
+    """Restore a new scaler from saved state, if there is any.
+
+    Returns whether the scaler can be used; unreadable state, such as another version's, may leave it half restored.
+    """
+    try:
+        text = observed.scaling_state["data"][LEARNED]
+    except (KeyError, TypeError):
+        return True
+    try:
+        scaler.restore(json.loads(text))
+        return True
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        log.info("the saved scaling state cannot be read and is discarded: %s", error)
+        return False
+
+
+def _room(observed: ObservedQuery, spec: Spec) -> Room | None:
+    """Return the room for further executors in the namespace; None if nothing limits them.
+
+    The newest executor shows best what another one counts, since admission may have added containers and defaults.
+    """
+    if not observed.limits:
+        return None
+    newest = max(observed.live_executors, key=created, default=None)
+    return room_for(newest or expected_executor(observed, spec, PodDefaults("")), observed.limits)

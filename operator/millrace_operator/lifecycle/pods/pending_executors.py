@@ -1,0 +1,81 @@
+"""Executors that the plan wants and that do not run, as their pods show it; pure functions.
+
+Nothing else reports them: Spark asks for them for ever, and a driver without executors only waits.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from millrace_api.model.status import ConditionType
+from millrace_api.model.streamquery import EXECUTOR
+
+from ...resources.names import Manifest
+from ..conditions import DegradedReason, condition_of
+from ..observed_query import ObservedQuery
+from .driver_health import UNSCHEDULABLE_AFTER, created, ready_since, started_at, waiting_for
+
+_CANNOT_RUN = (DegradedReason.EXECUTORS_PENDING, DegradedReason.QUOTA_EXCEEDED, DegradedReason.POD_REFUSED)
+"""Reasons of Degraded for which the plan has more executors than can run."""
+
+
+def running_executors(observed: ObservedQuery) -> int:
+    """Return the number of executors whose pods are ready."""
+    return sum(ready_since(each) is not None for each in _own_pods(observed))
+
+
+def pending_pods(observed: ObservedQuery) -> list[Manifest]:
+    """Return the pods of executors that are not ready, oldest first."""
+    return sorted((each for each in _own_pods(observed) if ready_since(each) is None), key=created)
+
+
+def missing_executors(observed: ObservedQuery) -> str:
+    """Return how many executors run of those that the plan wants, and why another one does not; empty if all do."""
+    wanted, running = 0 if observed.plan is None else observed.plan.executors, running_executors(observed)
+    if running >= wanted:
+        return ""
+    if (refused := observed.refused_pods(EXECUTOR)) is not None:
+        return refused.message
+    text = f"{running} of {wanted} executors run"
+    pending = pending_pods(observed)
+    return f"{text}: {pending[0]['metadata']['name']}: {waiting_for(pending[0], EXECUTOR)}" if pending else text
+
+
+def executors_pending(observed: ObservedQuery, now: datetime) -> tuple[DegradedReason, str] | None:
+    """Return reason and message of Degraded where executors have been pending for long; None where none has.
+
+    Spark replaces pods that are pending for long by new ones, so what was reported stays until enough executors run.
+    """
+    missing = missing_executors(observed)
+    if not missing or observed.driver is None or started_at(observed.driver) is None:
+        return None
+    before = condition_of(observed.status, ConditionType.DEGRADED)
+    reported = before is not None and before.reason == DegradedReason.EXECUTORS_PENDING
+    if not reported and not any(each <= now for each in executors_pending_at(observed)):
+        return None
+    return DegradedReason.EXECUTORS_PENDING, missing
+
+
+def available_executors(observed: ObservedQuery) -> int | None:
+    """Return how many executors run where the plan wants more than can; None where all can, as far as is known.
+
+    It counts once it is reported, since after an eviction another executor is on its way. A disruption budget of more
+    executors than there can be would never let a node be drained.
+    """
+    degraded = condition_of(observed.status, ConditionType.DEGRADED)
+    return running_executors(observed) if degraded is not None and degraded.reason in _CANNOT_RUN else None
+
+
+def executors_pending_at(observed: ObservedQuery) -> list[datetime]:
+    """Return when executors that are pending now begin to count."""
+    return [created(each) + UNSCHEDULABLE_AFTER for each in pending_pods(observed)]
+
+
+def _own_pods(observed: ObservedQuery) -> list[Manifest]:
+    """Return the executors of the driver's pod; those of the pod before it may still be about to end."""
+    driver = None if observed.driver is None else observed.driver["metadata"]["uid"]
+    return [
+        each
+        for each in observed.live_executors
+        if any(owner["uid"] == driver for owner in each["metadata"].get("ownerReferences", ()))
+    ]
