@@ -23,9 +23,9 @@ from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 
 from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
 from ..kube.informer import Informer, wait_until_listed
-from ..kube.leases import LeaseApi
+from ..kube.lease_api import LeaseApi
 from ..kube.object_api import ObjectApi
-from ..kube.queries import QueryApi
+from ..kube.query_api import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
