@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,9 +29,6 @@ MOST_BYTES_OF_LIMITS = 128 << 10
 
 _ROOM = 0.9
 """Share of these bytes below which queries are read again that were not kept."""
-
-_MOST_GONE = 4096
-"""Deletions that are remembered, the latest ones: a response that is older than one is late by seconds at most."""
 
 _IDENTIFYING = ("name", "namespace", "uid", "resourceVersion")
 
@@ -77,8 +75,8 @@ class ObservationCache:
     """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
 
     Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
-    a newer one, nor brings back what was deleted after it. So many bytes are kept of each namespace. Of a query that
-    does not fit, only the names of its objects are kept; it is to be read again once there is room.
+    a newer one, nor within a step brings back what was deleted after it. So many bytes are kept of each namespace. Of a
+    query that does not fit, only the names of its objects are kept; it is to be read again once there is room.
 
     Args:
         permissions: what queries may ask for.
@@ -97,14 +95,25 @@ class ObservationCache:
         self._records: defaultdict[QueryKey, _SeenQuery] = defaultdict(_SeenQuery)
         self._limits: defaultdict[str, dict[ObjectKey, KeptObject]] = defaultdict(dict)
         self._bytes: defaultdict[str, int] = defaultdict(int)
-        self._gone: OrderedDict[str, int | None] = OrderedDict()
-        """Version at which each object was deleted, by uid."""
+        self._gone: dict[QueryKey, dict[str, int | None]] = {}
+        """Versions at which objects were deleted, by uid, for each query that is in a step."""
+
+    @contextmanager
+    def step(self, key: QueryKey) -> Iterator[None]:
+        """Remember what is deleted during a step of a query, whose responses may be stored after a later deletion."""
+        with self._lock:
+            self._gone[key] = {}
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._gone[key]
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
         key, now = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"]), KeptObject(body)
         with self._lock:
-            if self._is_gone(now):
+            if self._is_gone(key, now):
                 return key
             record = self._records[key]
             record.query = self._newer(key, record, record.query, now)
@@ -119,7 +128,7 @@ class ObservationCache:
         """Remove a deleted query; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
-            self._note_gone(body)
+            self._note_gone(key, body)
             record = self._records[key]
             if record.query is not None and record.query.uid == body["metadata"]["uid"]:
                 self._count(key, -len(record.query))
@@ -141,7 +150,7 @@ class ObservationCache:
         """Store an object with a query's label; return the query's key."""
         key, failed, now = _query_of(body), FailedExecutor.of(body), KeptObject(body)
         with self._lock:
-            if self._is_gone(now):
+            if self._is_gone(key, now):
                 return key
             record, at = self._records[key], _key_of(body)
             record.objects[at] = self._newer(key, record, record.objects.get(at), now)
@@ -154,7 +163,7 @@ class ObservationCache:
         """Remove a deleted object; return the key of its query."""
         key = _query_of(body)
         with self._lock:
-            self._note_gone(body)
+            self._note_gone(key, body)
             record, at = self._records[key], _key_of(body)
             found = record.objects.get(at)
             if found is not None and found.uid == body["metadata"]["uid"]:  # not a later one of the same name
@@ -284,20 +293,17 @@ class ObservationCache:
         """Return what is known of a query, without adding it."""
         return self._records.get(key) or _SeenQuery()
 
-    def _note_gone(self, body: Mapping[str, Any]) -> None:
-        """Remember the version at which an object was deleted."""
-        metadata = body["metadata"]
-        self._gone[metadata["uid"]] = version_in(metadata)
-        self._gone.move_to_end(metadata["uid"])
-        if len(self._gone) > _MOST_GONE:
-            self._gone.popitem(last=False)
+    def _note_gone(self, key: QueryKey, body: Mapping[str, Any]) -> None:
+        """Remember the version at which an object was deleted, if a response may be on its way."""
+        if key in self._gone:
+            self._gone[key][body["metadata"]["uid"]] = version_in(body["metadata"])
 
-    def _is_gone(self, now: KeptObject) -> bool:
+    def _is_gone(self, key: QueryKey, now: KeptObject) -> bool:
         """Return whether an object was deleted after this version of it.
 
         What the operator may not read any more counts as deleted, too, and comes back in the version that it had.
         """
-        gone = self._gone.get(now.uid)
+        gone = self._gone.get(key, {}).get(now.uid)
         return gone is not None and now.version is not None and now.version < gone
 
     def _newer(self, key: QueryKey, record: _SeenQuery, before: KeptObject | None, now: KeptObject) -> KeptObject:

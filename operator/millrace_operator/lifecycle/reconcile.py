@@ -165,7 +165,7 @@ class Reconciler:
     def _work_on(self, key: QueryKey) -> None:
         with about(key, self.observations.generation(key)):
             try:
-                with self._metrics.reconcile():
+                with self._metrics.reconcile(), self.observations.step(key):
                     self.reconcile(key)
                 self.queue.forget(key)
             except Exception as error:  # one failing query must not stop the others

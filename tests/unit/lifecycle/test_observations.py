@@ -141,13 +141,14 @@ def test_a_late_response_does_not_bring_back_what_was_deleted_after_it() -> None
     query, service = a_query(), an_object("Service", "totals-driver")
     observations.query_seen(at(query, 3))
     observations.object_seen(at(service, 4))
-    observations.object_gone(at(service, 7))
-    observations.object_seen(at(service, 6))  # the response to a change before the deletion
-    found = observations.of(KEY)
-    assert found is not None
-    assert ("Service", "totals-driver") not in found.objects
-    observations.query_gone(at(query, 9))
-    observations.query_seen(at(query, 8))
+    with observations.step(KEY):
+        observations.object_gone(at(service, 7))
+        observations.object_seen(at(service, 6))  # the response to a change before the deletion
+        found = observations.of(KEY)
+        assert found is not None
+        assert ("Service", "totals-driver") not in found.objects
+        observations.query_gone(at(query, 9))
+        observations.query_seen(at(query, 8))
     assert observations.of(KEY) is None
     assert observations.kept_bytes() == {}
 
@@ -155,8 +156,9 @@ def test_a_late_response_does_not_bring_back_what_was_deleted_after_it() -> None
 def test_what_may_be_read_again_comes_back_in_the_version_that_it_had() -> None:
     observations = ObservationCache()
     observations.query_seen(at(a_query(), 3))
-    observations.query_gone(at(a_query(), 3))
-    observations.query_seen(at(a_query(), 3))
+    with observations.step(KEY):
+        observations.query_gone(at(a_query(), 3))
+        observations.query_seen(at(a_query(), 3))
     assert observations.of(KEY) is not None
 
 
