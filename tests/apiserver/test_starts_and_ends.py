@@ -65,6 +65,7 @@ def test_sigterm_ends_an_operator_that_has_never_reached_its_api_server(tmp_path
         assert operator.wait(PATIENCE) == 0
 
 
+@pytest.mark.in_turn
 def test_sigterm_ends_a_leader_whose_api_server_is_away(plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
     proxy = TcpProxy(free_port(), int(plane.url.rpartition(":")[2]))
     try:
