@@ -1,6 +1,6 @@
 """One query in this process: the shared core of ``millrace run``, ``millrace driver`` and ``millrace explain``.
 
-``Job`` opens (``opening``), prepares (``preparing``) and assembles; the batches are those of ``loop``.
+``Job`` opens (``opening``), prepares (``prepared_query``) and assembles; the batches are those of ``loop``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millrace_jobs.process import jvm
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import require_partitions
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
     open_sources,
@@ -38,12 +38,12 @@ from millrace_jobs.run.inputs import (
 )
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.late_records import closed_until, why_late
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.plans import AutoPlans, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
-from millrace_jobs.run.preparing import PreparedQuery, output_keys, prepare_query
+from millrace_jobs.run.prepared_query import PreparedQuery, output_keys, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.reports import without_event_log
@@ -66,9 +66,9 @@ class Job:
 
     1. ``opening.open_checkpoint``: this process becomes the driver, by lock and lease.
     2. ``opening.start_spark``, once the sources are open and the sink can be used.
-    3. ``preparing.prepare_query``: the query in the form that fits the state, and the sink ready for its first batch.
+    3. ``prepared_query.prepare_query``: the query in the form that fits the state, with its sink ready for a batch.
     4. ``_assemble``: the plan source, the run loop and its observer; metrics and probes are served.
-    5. ``_supervise``: batches, until the run is finished, drained or failed (``loop.QueryRun``).
+    5. ``_supervise``: batches, until the run is finished, drained or failed (``loop.RunLoop``).
 
     What a phase has opened is closed in reverse order at the end. A checkpoint or sink that the run has created is
     removed if the run failed before its first batch.
@@ -88,7 +88,7 @@ class Job:
     console: Console = field(default_factory=Console)
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
-    _run: QueryRun | None = None
+    _run: RunLoop | None = None
     _spec: Spec = field(init=False)
     """The spec with event times as columns, which everything goes by that runs on the records of sources."""
 
@@ -148,7 +148,7 @@ class Job:
         self._stack.callback(self.platform.close)
         return spark
 
-    def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[QueryRun, Observer]:
+    def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
         """Put together the run loop and what watches it, and serve metrics and probes."""
         checkpoint, tables, spark, reports = opened.checkpoint, opened.tables, opened.spark, opened.reports
         plans = self._plans(setup, opened, prepared.compiled)
@@ -177,10 +177,10 @@ class Job:
             facts["lookups"] = prepared.lookups.listen(self.query)
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
-        self._run = QueryRun(
+        self._run = RunLoop(
             RunQuery(self.query.name, self._spec, prepared.compiled, prepared.sink),
             RunInputs(opened.sources, tables or None, replicas),
-            Engine(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
+            RunEnvironment(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
             plans=plans,
             watcher=observer,
             once=self.once,
@@ -200,19 +200,19 @@ class Job:
         chooser = resources if self.platform.chooses_algorithm else None
         return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
 
-    def _supervise(self, opened: OpenedRun, run: QueryRun, observer: Observer) -> None:
+    def _supervise(self, opened: OpenedRun, run: RunLoop, observer: Observer) -> None:
         """Run the loop to its end, and show the summary of the run."""
         reports = opened.reports
         observer.health.running()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
-        before, closed = run.engine.checkpoint.committed(), closed_until(run.engine.checkpoint)
+        before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            if unread and (note := unread_note(self.query.spec, opened.sources, run.engine.checkpoint, before)):
+            if unread and (note := unread_note(self.query.spec, opened.sources, run.environment.checkpoint, before)):
                 observer.message(note)
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
