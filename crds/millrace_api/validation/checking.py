@@ -194,11 +194,8 @@ class _Check:
     def _check_folder(self) -> None:
         """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
         for at, output in self._outputs:
-            sink, iceberg = output.sink.files or output.sink.delta, output.sink.iceberg
-            if sink is not None:
-                self._not_read_back((*at, "sink", output.sink.kind, "path"), sink.path, sink.first_file)
-            elif iceberg is not None and iceberg.location is not None:
-                self._not_read_back((*at, "sink", "iceberg", "location"), iceberg.location, iceberg.first_file)
+            if (files := output.sink.given.result_files) is not None:
+                self._not_read_back((*at, "sink", output.sink.kind, files.field), files.place, files.first_file)
             for name, source in self._spec.sources.items():
                 if output.sink.is_streamed_by(source):
                     message = f"source {name} streams this table, so every result would come back as a record"
