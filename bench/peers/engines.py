@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,7 +102,8 @@ class Engines:
                 yield process
             finally:
                 if self._environments.get(name):  # a shell, which leaves behind what it has started
-                    os.killpg(process.pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
 
     def _command(self, name: str, task: PeerTask) -> Command:
         topics, interval = (task.servers, task.source, task.sink), str(task.interval)

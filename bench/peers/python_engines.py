@@ -50,10 +50,12 @@ def command(name: str, task: PeerTask, programs: Path | None) -> Command:
     """Return the command that runs an engine, on as many cores as the task has slots."""
     if programs is None:
         return _millrace(task)
-    seconds = str(task.interval / 1000)
     values = {"SERVERS": task.servers, "SOURCE": task.source, "SINK": task.sink, "NAME": task.name}
-    values |= {"FOLDER": str(task.folder / "state"), "INTERVAL": seconds if name == QUIX else str(task.interval)}
-    script = _SCRIPTS[name](task, programs, seconds)
+    values |= {
+        "FOLDER": str(task.folder / "state"),
+        "INTERVAL": str(task.interval / 1000 if name == QUIX else task.interval),
+    }
+    script = _SCRIPTS[name](task, programs)
     # the benchmark's own path would bring its packages
     return ["env", "-u", "PYTHONPATH", *(f"{key}={value}" for key, value in values.items()), "sh", "-c", script]
 
@@ -67,31 +69,32 @@ def _millrace(task: PeerTask) -> Command:
     return [MILLRACE, "run", file]
 
 
-def _bytewax(task: PeerTask, programs: Path, seconds: str) -> str:
+def _bytewax(task: PeerTask, programs: Path) -> str:
     """Return a script that runs a process for each slot, with snapshots of the state."""
     python, folder = programs / "python", task.folder / "state"
     addresses = ";".join(f"127.0.0.1:{free_port()}" for _ in range(task.slots))
-    run = f"{python} -m bytewax.run {_PROGRAMS}/bytewax_peer.py:flow -a '{addresses}' -r {folder} -s {seconds} -b 0"
+    snapshots = max(1, task.interval // 1000)  # in whole seconds; results do not wait for them
+    run = f"{python} -m bytewax.run bytewax_peer:flow -a '{addresses}' -r {folder} -s {snapshots} -b 0"
     prepare = f"mkdir -p {folder} && {python} -m bytewax.recovery {folder} {task.slots}"
-    return f"{prepare} && {_at_once(f'{run} -i {number}' for number in range(task.slots))}"
+    return f"cd {_PROGRAMS} && {prepare} && {_at_once(f'{run} -i {number}' for number in range(task.slots))}"
 
 
-def _quix(task: PeerTask, programs: Path, _: str) -> str:
+def _quix(task: PeerTask, programs: Path) -> str:
     """Return a script that runs a process for each slot, in one consumer group."""
     run = f"{programs}/python {_PROGRAMS}/quix_peer.py"
     return _at_once(f"FOLDER=$FOLDER/{number} {run}" for number in range(task.slots))
 
 
-def _pathway(task: PeerTask, programs: Path, _: str) -> str:
+def _pathway(task: PeerTask, programs: Path) -> str:
     run = f"{programs}/python -m pathway spawn --processes {task.slots} --first-port {free_port()}"
     return f"{run} {programs}/python {_PROGRAMS}/pathway_peer.py"
 
 
-_SCRIPTS: Mapping[str, Callable[[PeerTask, Path, str], str]] = {BYTEWAX: _bytewax, QUIX: _quix, PATHWAY: _pathway}
+_SCRIPTS: Mapping[str, Callable[[PeerTask, Path], str]] = {BYTEWAX: _bytewax, QUIX: _quix, PATHWAY: _pathway}
 
 
 def _at_once(commands: Iterable[str]) -> str:
-    return " & ".join(commands) + " & wait"
+    return f"{{ {' & '.join(commands)} & wait; }}"
 
 
 def _lines(path: Path) -> int:
