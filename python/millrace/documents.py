@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -37,13 +37,13 @@ def document_of(value: Any, annotation: Any) -> Any:
         model = _member(annotation, lambda each: isinstance(each, type) and issubclass(each, Model))
         return _mapping(value, annotation) if model is None else _fields(value, model)
     if isinstance(value, list | tuple):
-        sequence = _member(annotation, lambda each: get_origin(each) in (tuple, list))
+        sequence = _member(annotation, lambda each: _origin(each) in (tuple, list))
         return [document_of(each, get_args(sequence)[0] if sequence else None) for each in value]
     return value
 
 
 def _mapping(value: Mapping[str, Any], annotation: Any) -> dict[str, Any]:
-    mapping = _member(annotation, lambda each: get_origin(each) in (dict, Mapping))
+    mapping = _member(annotation, lambda each: _origin(each) in (dict, Mapping))
     return {name: document_of(each, get_args(mapping)[1] if mapping else None) for name, each in value.items()}
 
 
@@ -58,9 +58,13 @@ def _fields(value: Mapping[str, Any], model: type[Model]) -> dict[str, Any]:
     return document
 
 
-def _member(annotation: Any, wanted: Any) -> Any:
+def _origin(annotation: Any) -> Any:
+    return get_origin(annotation)
+
+
+def _member(annotation: Any, wanted: Callable[[Any], bool]) -> Any:
     """Return the first type that a field may have and that is wanted; None without one."""
-    origin = get_origin(annotation)
+    origin = _origin(annotation)
     if origin is Annotated:
         return _member(get_args(annotation)[0], wanted)
     if origin in (Union, types.UnionType):

@@ -30,7 +30,7 @@ def hashes_of(keys: Any) -> Hashes:
     """
     if type(keys).__module__.split(".")[0] in _ARROW:
         return _hash_arrow(keys)
-    array = np.asarray(keys)
+    array = np.fromiter(keys, object, len(keys)) if isinstance(keys, list | tuple) else np.asarray(keys)
     if array.ndim != 1:
         raise MillraceError(Problem(f"keys have {array.ndim} dimensions", _HINT, field="keys"))
     match array.dtype.kind:

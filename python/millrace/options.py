@@ -23,8 +23,8 @@ def parameters_for_options(names: Mapping[str, str]) -> Iterator[None]:
         return _OPTION.sub(lambda option: names.get(option[1], option[1].replace("-", "_")), text)
 
     def renamed(problem: Problem) -> Problem:
-        texts = {"message": problem.message, "hint": problem.hint, "field": problem.field}
-        return replace(problem, **{name: parameters(text) for name, text in texts.items()})
+        message, hint, field = map(parameters, (problem.message, problem.hint, problem.field))
+        return replace(problem, message=message, hint=hint, field=field)
 
     try:
         yield

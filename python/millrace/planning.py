@@ -49,7 +49,8 @@ def simulate(
 
     Args:
         trace: name of a synthetic load, such as ``diurnal``; a CSV file of times and rates; or a pair of arrays, of
-            seconds from the start and of records per second.
+            seconds from the start and of records per second. Noise is added to a load with points more than a minute
+            apart.
         policies: names of policies, or ``all``.
         interval: batch interval, seconds.
         max_executors: maximum number of executors, of two cores each.

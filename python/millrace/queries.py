@@ -127,7 +127,7 @@ class StreamQuery:
         return self._model.spec
 
     def to_yaml(self, path: FilePath | None = None) -> str:
-        """Return the query as YAML, which ``millrace run`` and ``kubectl apply`` take; also write it to ``path``, if given.
+        """Return the query as YAML for ``millrace run`` and ``kubectl apply``, and write it to ``path``, if given.
 
         Connections stay references, by their names.
         """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,16 +53,19 @@ class _Process:
         )
         assert self.handle.stdin is not None
         request = {"action": action, "document": query.to_document(), "folder": str(folder), **options}
-        self.handle.stdin.write(json.dumps(request).encode() + b"\n")
-        self.handle.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended already, and its output says why
+            self.handle.stdin.write(json.dumps(request).encode() + b"\n")
+            self.handle.stdin.flush()
 
-    def events(self) -> Any:
+    def events(self) -> Iterator[dict[str, Any]]:
         """Yield the events until the process ends."""
         assert self.handle.stdin is not None
         assert self.handle.stdout is not None
-        with self.handle.stdin, self.handle.stdout:
-            yield from map(json.loads, self.handle.stdout)
+        yield from map(json.loads, self.handle.stdout)
         self.handle.wait()
+        with suppress(BrokenPipeError):
+            self.handle.stdin.close()
+        self.handle.stdout.close()
 
     def ended_early(self) -> MillraceError:
         """Return the error of a process that has ended without saying how."""
@@ -78,19 +83,18 @@ def ask(action: str, query: QueryModel, folder: Path) -> Mapping[str, Any]:
         MillraceError: it has found problems, or has ended early.
     """
     process = _Process(action, query, folder)
+    last: Mapping[str, Any] = {}
     try:
         for event in process.events():
-            if event["event"] == "done":
-                answer: Mapping[str, Any] = event
-                break
-            if event["event"] == "failed":
-                raise _failure(event)
-        else:
-            raise process.ended_early()
-    finally:
+            last = event
+    except BaseException:  # such as an interrupted cell
         process.handle.terminate()
-        process.handle.wait()
-    return answer
+        raise
+    if last.get("event") == "failed":
+        raise _failure(last)
+    if last.get("event") != "done":
+        raise process.ended_early()
+    return last
 
 
 class Run:
@@ -256,7 +260,8 @@ class Run:
                 self._take(event)
                 self._changed.notify_all()
         with self._changed:
-            if not self._is_done and self._error is None and not self._is_stopping:
+            was_stopped = self._is_stopping and self._process.handle.returncode in (0, -signal.SIGTERM)
+            if not self._is_done and self._error is None and not was_stopped:
                 self._error = self._process.ended_early()
             if self._error is not None:
                 self._status = "failed"

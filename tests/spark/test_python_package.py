@@ -1,0 +1,101 @@
+"""``millrace`` in Python: a query in a process of its own, its progress and results, its end and its failures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import millrace
+
+from .cli import PATIENCE, Running
+
+pytestmark = pytest.mark.spark
+
+SOURCE = {
+    "files": {"path": "in", "format": "csv"},
+    "schema": "at TIMESTAMP, who STRING, n INT",
+    "watermark": {"column": "at", "delay": "10s"},
+}
+SQL = "SELECT window.start AS since, who, sum(n) AS total FROM events GROUP BY window(at, '1 minute'), who"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with one file of input."""
+    (tmp_path / "in").mkdir()
+    give(tmp_path, "first", "2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:30Z,b,2\n2024-01-01T00:00:59Z,a,3\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def give(folder: Path, name: str, records: str) -> None:
+    partial = folder / f".{name}"
+    partial.write_text(f"at,who,n\n{records}")
+    partial.rename(folder / "in" / f"{name}.csv")
+
+
+def test_a_started_query_reports_its_batches_until_it_is_stopped() -> None:
+    query = millrace.StreamQuery(
+        "totals",
+        sources={"events": SOURCE},
+        query=SQL,
+        sink={"files": {"path": "out"}},
+        batch_interval="200ms",
+        partitioner={"algorithm": "pkg"},
+        parallelism={"initial": 2, "max": 8},
+    )
+    with query.start() as run:
+        run.wait_for_batches(1, PATIENCE)
+        assert run.status == "running"
+        assert run.progress[0].rows == 3
+        assert run.progress[0].algorithm == "pkg"
+        assert sum(run.progress[0].worker_rows) == 3
+        assert {row["who"]: row["total"] for row in run.results(key=["since", "who"]).to_pylist()} == {"a": 4, "b": 2}
+        run.stop()
+    assert run.status == "drained"
+    assert run.summary is not None
+    assert (run.summary.rows, run.summary.results) == (3, 2)
+    assert "<table>" in run._repr_html_()
+
+
+def test_a_run_that_cannot_begin_raises_the_problems_of_the_query() -> None:
+    source = SOURCE | {"files": {"path": "missing", "format": "csv"}}
+    query = millrace.StreamQuery("totals", sources={"events": source}, query=SQL)
+    with pytest.raises(millrace.MillraceError) as of_check:
+        query.validate()
+    with pytest.raises(millrace.MillraceError) as of_run:
+        query.run(progress=False)
+    for caught in (of_check, of_run):
+        assert "source events: no file matches this path; write a file, a folder or a glob pattern" in str(caught.value)
+
+
+def test_warnings_of_a_valid_query_are_returned() -> None:
+    query = millrace.StreamQuery("totals", sources={"events": SOURCE}, query=SQL, batch_interval="100ms")
+    assert [warning.field for warning in query.validate()] == ["spec.batchInterval"]
+
+
+PROGRAM = f"""
+import os
+import millrace
+run = millrace.StreamQuery("totals", sources={{"events": {SOURCE}}}, query={SQL!r}).start()
+print(run._process.handle.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_run_ends_with_its_program_even_if_that_is_killed(folder: Path) -> None:
+    with Running([sys.executable, "-c", PROGRAM], folder, terminal=False) as program:
+        assert program.process.wait(PATIENCE) == -9
+        program.assert_gone()
+
+
+def test_a_process_that_dies_is_reported_with_the_last_that_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["broken", os.environ.get("PYTHONPATH", "")]))
+    Path("broken/rich").mkdir(parents=True)
+    Path("broken/rich/__init__.py").write_text("raise SystemExit('no rich here')")
+    query = millrace.StreamQuery("totals", sources={"events": SOURCE}, query=SQL)
+    with pytest.raises(millrace.MillraceError, match="ended with status 1: no rich here; run it again"):
+        query.run(progress=False)

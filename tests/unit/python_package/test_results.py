@@ -1,0 +1,56 @@
+"""Results are read from the files of a sink, as they are or as the newest row of each key."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import millrace
+from millrace.results import read_results
+from millrace_api.model.sinks import SinkSpec, result_file
+
+
+def sink(folder, **files):
+    return SinkSpec.model_validate({"files": {"path": str(folder), **files}})
+
+
+def put(folder, batch, rows, index=0):
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / result_file(batch, index, "parquet"))
+
+
+def test_updates_come_in_the_order_of_batches_and_the_newest_of_each_key_on_demand(tmp_path):
+    put(tmp_path, 0, [{"who": "a", "n": 1, "_batch_id": 0}, {"who": "b", "n": 2, "_batch_id": 0}])
+    put(tmp_path, 11, [{"who": "a", "n": 9, "_batch_id": 11}])
+    put(tmp_path, 2, [{"who": "a", "n": 5, "_batch_id": 2}])
+    assert read_results(sink(tmp_path), None)["n"].to_pylist() == [1, 2, 5, 9]
+    newest = read_results(sink(tmp_path), ["who"])
+    assert sorted(newest.to_pylist(), key=lambda row: row["who"]) == [{"who": "a", "n": 9}, {"who": "b", "n": 2}]
+
+
+def test_what_a_run_has_staged_is_no_result(tmp_path):
+    put(tmp_path / "_staging", 0, [{"n": 1}])
+    assert read_results(sink(tmp_path), None).num_rows == 0
+
+
+def test_columns_that_name_folders_are_columns_again(tmp_path):
+    put(tmp_path / "day=2026-01-01", 0, [{"n": 1}])
+    put(tmp_path / "day=2026-01-02", 0, [{"n": 2}])
+    table = read_results(sink(tmp_path, partitionBy=["day"]), None)
+    assert sorted(zip(table["day"].to_pylist(), table["n"].to_pylist(), strict=True)) == [
+        ("2026-01-01", 1),
+        ("2026-01-02", 2),
+    ]
+
+
+def test_a_key_that_results_lack_is_named(tmp_path):
+    put(tmp_path, 0, [{"who": "a", "n": 1, "_batch_id": 0}])
+    with pytest.raises(millrace.MillraceError, match="key: results have no column whom; write some of who, n"):
+        read_results(sink(tmp_path), ["whom"])
+
+
+@pytest.mark.parametrize("other", [{"console": {}}, {"files": {"path": "s3a://lake/out"}}])
+def test_results_elsewhere_are_read_elsewhere(other):
+    with pytest.raises(millrace.MillraceError, match="cannot be read from here; read them from there, or give"):
+        read_results(SinkSpec.model_validate(other), None)
