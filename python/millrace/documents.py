@@ -19,15 +19,16 @@ def document_of(value: Any, annotation: Any) -> Any:
     """Return a value as the YAML has it: plain dicts, lists and scalars, with the fields' names in camelCase.
 
     Args:
-        value: dicts with names in snake_case or camelCase, models, classes of aggregators, paths, and plain values.
+        value: dicts with names in snake_case or camelCase, models, classes of aggregators, functions, paths, and plain
+            values.
         annotation: the type of the field that the value is for; names in free mappings, such as options, are kept.
 
     Raises:
-        MillraceError: a class cannot be imported by another process.
+        MillraceError: a class or a function cannot be imported by another process.
     """
     if isinstance(value, Model):
         return value.to_short_document()
-    if isinstance(value, type):
+    if isinstance(value, type | types.FunctionType):
         return _path_of(value)
     if isinstance(value, Enum):
         return value.value
@@ -72,12 +73,13 @@ def _member(annotation: Any, wanted: Callable[[Any], bool]) -> Any:
     return annotation if wanted(annotation) else None
 
 
-def _path_of(cls: type) -> str:
-    """Return ``module:Name`` of a class that Spark's Python processes can import."""
-    name, module = cls.__qualname__, cls.__module__
+def _path_of(code: type | types.FunctionType) -> str:
+    """Return ``module:Name`` of a class or a function that Spark's Python processes can import."""
+    name, module = code.__qualname__, code.__module__
     if module == "__main__" or "." in name:
         where = "in this notebook or program" if module == "__main__" else "inside another class or function"
-        hint = f"write it into a module of its own, such as {cls.__name__.lower()}.py, and import it from there"
+        file = f"{code.__name__.strip('<>').lower()}.py"
+        hint = f"write it into a module of its own, such as {file}, and import it from there"
         raise MillraceError(Problem(f"{name} is defined {where}, where Spark's processes cannot import it", hint))
     return f"{module}:{name}"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.documents import document_of, yaml_text
 from millrace.results import read_results
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.connections import CONNECTION_KIND
 from millrace_api.model.streamquery import API_VERSION, KIND, Spec
 from millrace_api.model.streamquery import StreamQuery as QueryModel
 from millrace_api.validation.loading import (
@@ -19,8 +20,10 @@ from millrace_api.validation.loading import (
     load_queries,
     locate,
     query_documents,
+    read_connection,
     read_query,
 )
+from millrace_api.validation.yaml_nodes import read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,21 +98,27 @@ class StreamQuery:
             "metadata": {"name": name, **(metadata or {})},
             "spec": document_of(fields, Spec),
         }
-        self._connections = _paths(connections)
-        self._adopt(document, read_query(document, load_connections(self._connections)), None)
+        self._connections, self._beside = _paths(connections), list[dict[str, Any]]()
+        self._adopt(document, read_query(document, self._known_connections()), None)
 
     @classmethod
     def _loaded(
         cls, document: dict[str, Any], model: QueryModel, file: Path, connections: Sequence[Path]
     ) -> StreamQuery:
         query = cls.__new__(cls)
-        query._connections = [file, *connections]
+        query._connections = list(connections)
+        query._beside = [each.value for each in read_documents(file)[0] if each.value["kind"] == CONNECTION_KIND]
         query._adopt(document, model, file)
         return query
 
     def _adopt(self, document: dict[str, Any], model: QueryModel, file: Path | None) -> None:
         self._document, self._model, self._file = document, model, file
         self._folder = (Path.cwd() if file is None else file.absolute().parent).absolute()
+
+    def _known_connections(self) -> dict[str, Any]:
+        """Return the Connections that the query may refer to, by name."""
+        beside = {each["metadata"]["name"]: read_connection(each) for each in self._beside}
+        return {**beside, **load_connections(self._connections)}
 
     @property
     def name(self) -> str:
@@ -129,9 +138,9 @@ class StreamQuery:
     def to_yaml(self, path: FilePath | None = None) -> str:
         """Return the query as YAML for ``millrace run`` and ``kubectl apply``, and write it to ``path``, if given.
 
-        Connections stay references, by their names.
+        Connections stay references, by their names; those of the file that the query was loaded from come before it.
         """
-        text = yaml_text(self._document)
+        text = "---\n".join(map(yaml_text, [*self._beside, self._document]))
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
@@ -141,9 +150,8 @@ class StreamQuery:
         changed = self._document["spec"] | document_of(spec, Spec)
         document = self._document | {"spec": {name: each for name, each in changed.items() if each is not None}}
         copy = type(self).__new__(type(self))
-        copy._connections = self._connections
-        beside = _connections_of(self._file, self._connections)
-        copy._adopt(document, read_query(document, beside), None)
+        copy._connections, copy._beside = self._connections, self._beside
+        copy._adopt(document, read_query(document, self._known_connections()), None)
         copy._folder = self._folder
         return copy
 
@@ -268,25 +276,21 @@ def load(path: FilePath, query: str | None = None, *, connections: FilePath | It
     return StreamQuery._loaded(query_documents(file)[chosen[0]].value, models[chosen[0]], file, others)
 
 
-def validate(query: StreamQuery | FilePath) -> list[Problem]:
+def validate(query: StreamQuery | FilePath, *, connections: FilePath | Iterable[FilePath] = ()) -> list[Problem]:
     """Check a query, or all queries of a file; see ``StreamQuery.validate``.
+
+    Args:
+        query: the query, or a YAML file.
+        connections: files with further Connections that a file refers to.
 
     Raises:
         MillraceError: with all problems.
     """
     if isinstance(query, StreamQuery):
         return query.validate()
-    models = load_queries(query)
-    return [warning for model in models for warning in load(query, model.name).validate()]
+    names = [model.name for model in load_queries(Path(query), _paths(connections))]
+    return [warning for name in names for warning in load(query, name, connections=connections).validate()]
 
 
 def _paths(files: FilePath | Iterable[FilePath]) -> list[Path]:
     return [Path(files)] if isinstance(files, str | PathLike) else [Path(file) for file in files]
-
-
-def _connections_of(file: Path | None, connections: Sequence[Path]) -> Mapping[str, Any]:
-    from millrace_api.validation.loading import connections_beside
-
-    if file is None:
-        return load_connections(connections)
-    return {**connections_beside(file), **load_connections([each for each in connections if each != file])}

@@ -30,6 +30,9 @@ def read_results(sink: SinkSpec, key: Sequence[str] | None) -> pa.Table:
     import pyarrow.dataset as ds
 
     files = sink.files
+    if sink.console is not None:
+        hint = 'call results() of a run, or give the query a sink such as {"files": {"path": "out/results"}}'
+        raise MillraceError(Problem("results that are shown are not kept after their run", hint, field="spec.sink"))
     if files is None or not files.is_local:
         place = sink.kind if files is None else files.path
         hint = 'read them from there, or give the query a sink such as {"files": {"path": "out/results"}}'

@@ -167,7 +167,7 @@ class Run:
         return self._facts.get("metrics")
 
     def results(self, key: Sequence[str] | None = None) -> pa.Table:
-        """Return the results so far as an Arrow table.
+        """Return the results so far as an Arrow table, which has no columns before the first result.
 
         They are read from the files of ``spec.sink``, with those of earlier runs. A query whose sink is the terminal
         keeps the results of this run in a temporary folder, up to 2 GiB, until the run is garbage. Results in other

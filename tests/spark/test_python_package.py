@@ -72,6 +72,11 @@ def test_a_run_that_cannot_begin_raises_the_problems_of_the_query() -> None:
         assert "source events: no file matches this path; write a file, a folder or a glob pattern" in str(caught.value)
 
 
+def test_a_query_that_is_stopped_while_it_starts_has_drained() -> None:
+    run = millrace.StreamQuery("totals", sources={"events": SOURCE}, query=SQL).start().stop()
+    assert (run.status, run.progress, run.results().num_rows) == ("drained", (), 0)
+
+
 def test_warnings_of_a_valid_query_are_returned() -> None:
     query = millrace.StreamQuery("totals", sources={"events": SOURCE}, query=SQL, batch_interval="100ms")
     assert [warning.field for warning in query.validate()] == ["spec.batchInterval"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -17,6 +19,9 @@ from millrace_api.validation.loading import load_queries
 from unit.api.documents import MINIMAL
 from unit.api.random_documents import documents
 
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.yaml"))
+SCHEMA = json.loads((ROOT / "crds/streamquery.schema.json").read_text())
 SOURCE = {"files": {"path": "data/*.csv", "format": "csv"}, "schema": "cell STRING, fare DOUBLE, at TIMESTAMP"}
 SQL = "SELECT cell, count(*) AS n FROM trips GROUP BY cell"
 
@@ -93,6 +98,16 @@ def test_a_query_survives_its_yaml(document):
         assert again.to_yaml() == query.to_yaml()
 
 
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_survives_and_is_valid_for_a_cluster(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    query = millrace.load(path)
+    jsonschema.validate(list(yaml.safe_load_all(query.to_yaml()))[-1], SCHEMA)
+    query.to_yaml(tmp_path / "query.yaml")
+    assert millrace.load(tmp_path / "query.yaml") == query
+    assert query.replace(batch_interval="17s").replace(batch_interval=str(query.spec.batch_interval)) == query
+
+
 def test_texts_that_look_like_numbers_are_quoted_for_every_reader_of_yaml():
     text = built(metadata={"labels": {"release": "1e3", "build": "007", "mode": "on"}}).to_yaml()
     assert "release: '1e3'" in text
@@ -121,6 +136,15 @@ def test_a_connection_stays_a_reference_in_the_yaml(tmp_path):
     assert yaml.safe_load(query.to_yaml())["spec"]["sink"] == sink
     assert millrace.load(written(tmp_path, query.to_yaml()), connections=connections) == query
     assert query.replace(emit="OnUpdate", batch_interval="3s").spec.sink == query.spec.sink
+
+
+def test_connections_of_the_same_file_come_with_the_query(tmp_path):
+    text = built(sink={"kafka": {"bootstrapServers": "kafka:9092", "topic": "trips"}}).to_yaml()
+    text = text.replace("bootstrapServers: kafka:9092", "connection: main")
+    query = millrace.load(written(tmp_path, f"{CONNECTION}---\n{text}"))
+    kinds = [document["kind"] for document in yaml.safe_load_all(query.to_yaml())]
+    assert kinds == ["Connection", "StreamQuery"]
+    assert millrace.load(written(tmp_path, query.to_yaml())) == query
 
 
 def test_replacing_fields_leaves_the_original_as_it_was():

@@ -50,7 +50,12 @@ def test_a_key_that_results_lack_is_named(tmp_path):
         read_results(sink(tmp_path), ["whom"])
 
 
-@pytest.mark.parametrize("other", [{"console": {}}, {"files": {"path": "s3a://lake/out"}}])
+@pytest.mark.parametrize("other", [{"delta": {"path": "out"}}, {"files": {"path": "s3a://lake/out"}}])
 def test_results_elsewhere_are_read_elsewhere(other):
     with pytest.raises(millrace.MillraceError, match="cannot be read from here; read them from there, or give"):
         read_results(SinkSpec.model_validate(other), None)
+
+
+def test_results_that_are_shown_are_those_of_a_run():
+    with pytest.raises(millrace.MillraceError, match=r"are not kept after their run; call results\(\) of a run"):
+        read_results(SinkSpec.model_validate({"console": {}}), None)
