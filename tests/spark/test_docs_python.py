@@ -33,8 +33,12 @@ def test_the_page_runs_as_it_stands(
     assert (finished.status, finished.summary.rows, finished.summary.results) == ("finished", 4, 3)
     assert isinstance(finished.results(), pa.Table)
     assert sorted(finished.results()["trips"].to_pylist()) == [1, 1, 2]
-    assert names["run"].status == "drained"
-    assert names["run"].progress[0].algorithm == "pkg"
+    stopped = names["run"]
+    assert (stopped.status, stopped.summary.rows, stopped.summary.results) == ("drained", 4, 3)
+    batch = next(batch for batch in stopped.progress if batch.rows)
+    assert (batch.algorithm, sum(batch.worker_rows), batch.interval) == ("pkg", 4, 0.5)
+    assert "<table>" in stopped._repr_html_()
+    assert [row["trips"] for row in names["live"].results(key=["cell"]).to_pylist() if row["cell"] == "south"] == [1]
     assert len(names["ids"]) == len(names["keys"])
     printed = capsys.readouterr().out
     assert "spec.batchInterval" in printed

@@ -1,8 +1,9 @@
-"""``millrace`` in Python: a query in a process of its own, its progress and results, its end and its failures."""
+"""``millrace`` in Python: how runs that never get to Spark end; ``test_docs_python`` has those that do."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -26,39 +27,9 @@ SQL = "SELECT window.start AS since, who, sum(n) AS total FROM events GROUP BY w
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with one file of input."""
     (tmp_path / "in").mkdir()
-    give(tmp_path, "first", "2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:30Z,b,2\n2024-01-01T00:00:59Z,a,3\n")
+    (tmp_path / "in" / "first.csv").write_text("at,who,n\n2024-01-01T00:00:01Z,a,1\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def give(folder: Path, name: str, records: str) -> None:
-    partial = folder / f".{name}"
-    partial.write_text(f"at,who,n\n{records}")
-    partial.rename(folder / "in" / f"{name}.csv")
-
-
-def test_a_started_query_reports_its_batches_until_it_is_stopped() -> None:
-    query = millrace.StreamQuery(
-        "totals",
-        sources={"events": SOURCE},
-        query=SQL,
-        sink={"files": {"path": "out"}},
-        batch_interval="200ms",
-        partitioner={"algorithm": "pkg"},
-        parallelism={"initial": 2, "max": 8},
-    )
-    with query.start() as run:
-        run.wait_for_batches(1, PATIENCE)
-        assert run.status == "running"
-        assert run.progress[0].rows == 3
-        assert run.progress[0].algorithm == "pkg"
-        assert sum(run.progress[0].worker_rows) == 3
-        assert {row["who"]: row["total"] for row in run.results(key=["since", "who"]).to_pylist()} == {"a": 4, "b": 2}
-        run.stop()
-    assert run.status == "drained"
-    assert run.summary is not None
-    assert (run.summary.rows, run.summary.results) == (3, 2)
-    assert "<table>" in run._repr_html_()
 
 
 def test_a_run_that_cannot_begin_raises_the_problems_of_the_query() -> None:
@@ -95,6 +66,22 @@ def test_a_run_ends_with_its_program_even_if_that_is_killed(folder: Path) -> Non
     with Running([sys.executable, "-c", PROGRAM], folder, terminal=False) as program:
         assert program.process.wait(PATIENCE) == -9
         program.assert_gone()
+
+
+INTERRUPTED = f"""
+import millrace
+millrace.StreamQuery("totals", sources={{"events": {SOURCE}}}, query={SQL!r}).run(once=False)
+"""
+
+
+def test_ctrl_c_ends_a_run_and_then_its_program(folder: Path) -> None:
+    with Running([sys.executable, "-c", INTERRUPTED], folder, terminal=True) as program:
+        program.wait_for("totals .*starting")
+        program.press_ctrl_c()
+        ended = program.finish()
+        program.assert_gone()
+    assert ended.status == -signal.SIGINT
+    assert ended.out.rstrip().endswith("KeyboardInterrupt")
 
 
 def test_a_process_that_dies_is_reported_with_the_last_that_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
