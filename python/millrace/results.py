@@ -1,19 +1,59 @@
-"""The results of a query as an Arrow table, read from the files of its sink."""
+"""The results of a query as an Arrow table, read from the files of its sink; and a sink for those that have none."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sinks import SinkSpec
+from millrace_api.model.deployment import CheckpointSpec
+from millrace_api.model.files import FileFormat
+from millrace_api.model.sinks import FilesSinkSpec, SinkSpec, result_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from millrace_api.model.streamquery import StreamQuery as QueryModel
+
+MOST_BYTES = 2 << 30
+"""Maximum size of the results that are kept for a query without a sink of its own; its run fails beyond."""
+
 BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
+
+
+class KeptResults:
+    """A temporary folder for the results of a query that would only show them; it is removed with this object.
+
+    The checkpoint is there, too, unless the query names one: such a query starts from the beginning at each run.
+    """
+
+    def __init__(self, query: QueryModel, most_bytes: int = MOST_BYTES) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="millrace-results-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._query, self._folder = query, folder
+        self._most_bytes, self._bytes = most_bytes, 0
+
+    @property
+    def query(self) -> QueryModel:
+        """The query with this sink."""
+        sink = SinkSpec(files=FilesSinkSpec(path=str(self._folder / "results"), format=FileFormat.PARQUET))
+        checkpoint = self._query.spec.checkpoint or CheckpointSpec(uri=(self._folder / "checkpoint").as_uri())
+        changed = {"sink": sink, "checkpoint": checkpoint}
+        return self._query.model_copy(update={"spec": self._query.spec.model_copy(update=changed)})
+
+    def require_room(self, batch: int) -> None:
+        """Count the results of a batch. Raises MillraceError once there are too many."""
+        pattern = result_file(batch, 0, FileFormat.PARQUET).replace("-0000.", "-*.")
+        self._bytes += sum(file.stat().st_size for file in (self._folder / "results").glob(pattern))
+        if self._bytes > self._most_bytes:
+            message = f"the results of {self._query.name} are larger than {self._most_bytes:,} bytes"
+            hint = 'give the query a sink, such as {"files": {"path": "out/results"}}'
+            raise MillraceError(Problem(message, hint, field="spec.sink"))
 
 
 def read_results(sink: SinkSpec, key: Sequence[str] | None) -> pa.Table:

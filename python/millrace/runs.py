@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from millrace.progress import Batch, RunSummary, Status
-from millrace.results import read_results
+from millrace.results import KeptResults, read_results
 from millrace.tables import html_table, shown_figure
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.deployment import CheckpointSpec
-from millrace_api.model.files import FileFormat
-from millrace_api.model.sinks import FilesSinkSpec, SinkSpec, result_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
 KEPT_BATCHES = 10_000
 """Maximum number of batches that a run remembers; totals are of all."""
 
-MOST_RESULT_BYTES = 2 << 30
-"""Maximum size of the results that are kept for a query without a sink of its own; its run fails beyond."""
-
 _SHOWN_BATCHES = 8
 _SHOWN = ("number", "rows", "rows_per_second", "utilization", "waiting", "imbalance", "algorithm", "late", "rejected")
 
@@ -43,6 +37,7 @@ class _Process:
     """A child process, its request and its events."""
 
     def __init__(self, action: str, query: QueryModel, folder: Path, **options: Any) -> None:
+        self._said: list[str] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self.handle = subprocess.Popen(
             [sys.executable, "-m", "millrace.child"],
@@ -66,12 +61,13 @@ class _Process:
         with suppress(BrokenPipeError):
             self.handle.stdin.close()
         self.handle.stdout.close()
+        self._log.seek(0)
+        self._said = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+        self._log.close()
 
     def ended_early(self) -> MillraceError:
         """Return the error of a process that has ended without saying how."""
-        self._log.seek(0)
-        said = self._log.read().decode(errors="replace").strip().splitlines()
-        reason = said[-1].removeprefix("error: ") if said else "it printed no reason"
+        reason = self._said[-1].removeprefix("error: ") if self._said else "it printed no reason"
         message = f"the process of the query ended with status {self.handle.returncode}: {reason}"
         return MillraceError(Problem(message, "run it again: nothing is lost"))
 
@@ -115,24 +111,11 @@ class Run:
         self._summary: RunSummary | None = None
         self._error: MillraceError | None = None
         self._is_done = self._has_ended = self._is_stopping = False
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._temporary_bytes = 0
-        model = self._keeping_results(query.model)
+        self._kept = KeptResults(query.model) if query.spec.sink.console is not None else None
+        model = query.model if self._kept is None else self._kept.query
         self._sink = model.spec.sink
         self._process = _Process("run", model, query._folder, once=once, leaves_open=leaves_open)
         threading.Thread(target=self._read, daemon=True).start()
-
-    def _keeping_results(self, query: QueryModel) -> QueryModel:
-        """Return the query with a temporary folder as its sink, and for its checkpoint, if its sink is the terminal."""
-        if query.spec.sink.console is None:
-            return query
-        self._temporary = tempfile.TemporaryDirectory(prefix="millrace-results-")
-        folder = Path(self._temporary.name)
-        sink = SinkSpec(files=FilesSinkSpec(path=str(folder / "results"), format=FileFormat.PARQUET))
-        changed: dict[str, Any] = {"sink": sink}
-        if query.spec.checkpoint is None:
-            changed["checkpoint"] = CheckpointSpec(uri=(folder / "checkpoint").as_uri())
-        return query.model_copy(update={"spec": query.spec.model_copy(update=changed)})
 
     @property
     def query(self) -> StreamQuery:
@@ -280,7 +263,7 @@ class Run:
                 batch = Batch.from_json(event["batch"])
                 self._batches.append(batch)
                 self._rows += batch.rows
-                self._bound_results(batch.number)
+                self._require_room(batch.number)
             case "message":
                 self._messages.append(event["text"])
             case "summary":
@@ -290,17 +273,13 @@ class Run:
             case "failed":
                 self._error = self._error or self._query._with_lines(_failure(event))
 
-    def _bound_results(self, batch: int) -> None:
+    def _require_room(self, batch: int) -> None:
         """End the run if the results that it keeps for this process become too large."""
-        if self._temporary is None:
-            return
-        pattern = result_file(batch, 0, "parquet").replace("-0000.", "-*.")
-        files = Path(self._temporary.name, "results").glob(pattern)
-        self._temporary_bytes += sum(file.stat().st_size for file in files)
-        if self._temporary_bytes > MOST_RESULT_BYTES and self._error is None:
-            message = f"the results of {self._query.name} are larger than {MOST_RESULT_BYTES >> 30} GiB"
-            hint = 'give the query a sink, such as {"files": {"path": "out/results"}}'
-            self._error = MillraceError(Problem(message, hint, field="spec.sink"))
+        try:
+            if self._kept is not None:
+                self._kept.require_room(batch)
+        except MillraceError as error:
+            self._error = self._error or error
             self._process.handle.terminate()
 
     def line(self) -> str:

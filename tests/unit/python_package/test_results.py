@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import millrace
-from millrace.results import read_results
+from millrace.results import KeptResults, read_results
 from millrace_api.model.sinks import SinkSpec, result_file
 
 
@@ -59,3 +61,28 @@ def test_results_elsewhere_are_read_elsewhere(other):
 def test_results_that_are_shown_are_those_of_a_run():
     with pytest.raises(millrace.MillraceError, match=r"are not kept after their run; call results\(\) of a run"):
         read_results(SinkSpec.model_validate({"console": {}}), None)
+
+
+def kept(**settings):
+    source = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}
+    query = millrace.StreamQuery("t", sources={"e": source}, query="SELECT who FROM e", **settings)
+    return KeptResults(query.model, most_bytes=2_000)
+
+
+def test_results_of_a_query_without_a_sink_are_kept_up_to_a_size():
+    results = kept()
+    spec = results.query.spec
+    folder = Path(spec.sink.files.path)
+    put(folder, 0, [{"who": "a"}])
+    put(folder, 0, [{"who": "b"}], index=1)
+    results.require_room(0)
+    put(folder, 1, [{"who": "c" * 900}])
+    with pytest.raises(millrace.MillraceError, match=r"spec.sink: the results of t are larger than 2,000 bytes; give"):
+        results.require_room(1)
+    assert spec.checkpoint.uri == f"file://{folder.parent}/checkpoint"
+    del results
+    assert not folder.parent.exists()
+
+
+def test_a_checkpoint_that_the_query_names_is_kept_for_its_next_run():
+    assert kept(checkpoint={"uri": "file:///tmp/t"}).query.spec.checkpoint.uri == "file:///tmp/t"
