@@ -186,8 +186,10 @@ def _without_folder(problem: Problem, folder: str) -> Problem:
 
 
 def _operators(found: Sequence[Mapping[str, Any]], title: str, *, lacks: str = "") -> FigureTable:
+    """Return operators of a report as a table, without the figures that no operator has."""
+    known = {name for each in found for name, value in each.items() if value is not None} - {"name", lacks}
     rows = []
     for each in found:
-        row = {"operator": each["name"]} | {name: value for name, value in each.items() if name not in ("name", lacks)}
+        row = {"operator": each["name"]} | {name: value for name, value in each.items() if name in known}
         rows.append(row | ({"lacks": ", ".join(each[lacks])} if lacks else {}))
     return FigureTable.of(rows, title)

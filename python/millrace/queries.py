@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -47,7 +48,8 @@ class StreamQuery:
     Args:
         name: name of the query.
         sources: the streams of records, by the names that the SQL has for them.
-        query: SQL, or a dict with ``sql`` or ``python``; an aggregator may be given as its class.
+        query: SQL, without the indentation that its lines share; or a dict with ``sql`` or ``python``, in which an
+            aggregator may be given as its class.
         sink: where results go. By default they are shown, and a run from Python keeps them in a temporary folder.
         connections: files with the Connections that the query refers to.
         metadata: further metadata, such as a namespace.
@@ -88,7 +90,7 @@ class StreamQuery:
     ) -> None:
         fields = {
             "sources": sources,
-            "query": {"sql": query} if isinstance(query, str) else query,
+            "query": {"sql": inspect.cleandoc(query)} if isinstance(query, str) else query,
             "sink": {"console": {}} if sink is None else sink,
             **spec,
         }
@@ -147,6 +149,8 @@ class StreamQuery:
 
     def replace(self, **spec: Any) -> StreamQuery:
         """Return a copy in which these fields of the spec are others, or are left out if they are None."""
+        if isinstance(sql := spec.get("query"), str):
+            spec["query"] = {"sql": inspect.cleandoc(sql)}
         changed = self._document["spec"] | document_of(spec, Spec)
         document = self._document | {"spec": {name: each for name, each in changed.items() if each is not None}}
         copy = type(self).__new__(type(self))

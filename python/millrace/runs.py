@@ -284,10 +284,12 @@ class Run:
 
     def line(self) -> str:
         """Return the state of the run in one line."""
+        if (total := self._summary) is not None:
+            return f"{total.rows:,} rows, {total.results:,} results in {total.batches:,} batches, {total.seconds:.1f} s"
         if self._status == "starting":
             return self._step
         batches = self.progress
-        counts = f"{shown_figure(self._rows)} rows in {shown_figure(len(batches))} batches"
+        counts = f"{self._rows:,} rows in {len(batches):,} batches"
         if not batches:
             return "waiting for the first batch"
         last = batches[-1]

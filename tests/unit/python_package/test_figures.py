@@ -94,6 +94,7 @@ def test_the_capacity_of_a_flow_names_bottlenecks_and_the_fewest_tasks():
     }
     assert found.throughput == {"read": pytest.approx(500_000)}
     assert found.operators["operator"] == ["read", "count"]
+    assert "output_network_capacity_records_per_second" not in found.operators.columns, "no operator has a limit"
     assert millrace.capacity(FLOW, {"read": 1_000_000}) == found
     assert "Fewest tasks" in found._repr_html_()
 

@@ -115,8 +115,15 @@ def test_texts_that_look_like_numbers_are_quoted_for_every_reader_of_yaml():
     assert "mode: 'on'" in text
 
 
-def test_sql_of_several_lines_is_a_block():
-    assert "sql: |\n" in built(query="SELECT cell, count(*) AS n\nFROM trips\nGROUP BY cell\n").to_yaml()
+def test_sql_of_several_lines_is_a_block_without_the_indentation_of_the_program():
+    sql = """
+        SELECT cell, count(*) AS n
+        FROM trips
+          GROUP BY cell
+    """
+    block = "    sql: |-\n      SELECT cell, count(*) AS n\n      FROM trips\n        GROUP BY cell\n"
+    for query in (built(query=sql), built().replace(query=sql)):
+        assert block in query.to_yaml()
 
 
 CONNECTION = """\
