@@ -61,7 +61,7 @@ def simulate(
     Raises:
         MillraceError: the load or a policy is unknown, or a number is out of range.
 
-    >>> table = simulate("spike", ["millrace", "fixed-peak"], max_executors=2)
+    >>> table = simulate(([0, 60, 120], [10_000, 50_000, 10_000]), ["millrace", "fixed-peak"], max_executors=2)
     >>> table["policy"]
     ['millrace', 'fixed-peak']
     """

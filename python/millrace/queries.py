@@ -216,17 +216,18 @@ class StreamQuery:
         """
         return self.start(once=once and not available_now, available_now=available_now).follow(progress)
 
-    def results(self, key: Sequence[str] | None = None) -> pa.Table:
+    def results(self, *, latest: bool = False, key: Sequence[str] | None = None) -> pa.Table:
         """Return the results of all runs so far, from a sink of local files.
 
         Args:
-            key: columns that identify a result. With ``emit: OnUpdate`` there is a row for each change, ordered by
-                ``_batch_id``; with a key, only the newest row of each is returned.
+            latest: whether to return only the newest row of each result. With ``emit: OnUpdate``, there is otherwise a
+                row for each change, and ``_batch_id`` orders them.
+            key: columns that identify a result, for ``latest``; by default, those that the query groups by.
 
         Raises:
-            MillraceError: the results are not in local files.
+            MillraceError: the results are not in local files, or it is not known which columns identify a result.
         """
-        return read_results(self.spec.sink, key)
+        return read_results(self.spec, latest=latest, key=key)
 
     @contextmanager
     def _located(self) -> Iterator[None]:

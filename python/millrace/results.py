@@ -17,6 +17,7 @@ from millrace_api.model.sinks import FilesSinkSpec, SinkSpec, result_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from millrace_api.model.streamquery import Spec
     from millrace_api.model.streamquery import StreamQuery as QueryModel
 
 MOST_BYTES = 2 << 30
@@ -56,19 +57,21 @@ class KeptResults:
             raise MillraceError(Problem(message, hint, field="spec.sink"))
 
 
-def read_results(sink: SinkSpec, key: Sequence[str] | None) -> pa.Table:
+def read_results(spec: Spec, *, latest: bool = False, key: Sequence[str] | None = None) -> pa.Table:
     """Return the rows in the files of a sink, those of earlier batches first.
 
     Args:
-        sink: a sink of local files.
-        key: columns by which rows are one result; only the newest row of each is returned. None for all rows.
+        spec: the spec of the query, with a sink of local files.
+        latest: whether to return only the newest row of each result.
+        key: columns that identify a result, for ``latest``; None for the columns that the query groups by.
 
     Raises:
-        MillraceError: the results are not in local files, or a column of the key is not theirs.
+        MillraceError: the results are not in local files, or it is not known which columns identify a result.
     """
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+    sink = spec.sink
     files = sink.files
     if sink.console is not None:
         hint = 'call results() of a run, or give the query a sink such as {"files": {"path": "out/results"}}'
@@ -83,7 +86,25 @@ def read_results(sink: SinkSpec, key: Sequence[str] | None) -> pa.Table:
         return pa.table({})
     partitioning = ds.partitioning(flavor="hive") if files.partition_by else None
     whole = ds.dataset(paths, format=str(files.format), partitioning=partitioning).to_table()
-    return whole if key is None else _newest(whole, key)
+    if not latest and key is None:
+        return whole
+    return _newest(whole, _key(spec, whole) if key is None else key)
+
+
+def _key(spec: Spec, rows: pa.Table) -> Sequence[str]:
+    """Return the columns that identify a result, as far as the query alone shows them."""
+    from millrace_api.validation.results import identified_by_run, result_groups
+
+    hint = f"name them, such as key={[name for name in rows.column_names if name != BATCH_ID][:1]}"
+    groups = None if identified_by_run(spec) else result_groups(spec)
+    has_folders = spec.sink.files is not None and spec.sink.files.partition_by
+    if groups is None or has_folders:
+        raise MillraceError(Problem("the query does not say which columns identify a result", hint, field="key"))
+    known = [group.known_by(rows.column_names) for group in groups]
+    if hidden := [text for text, names in known if not names]:
+        message = f"the query groups by {hidden[0]} and does not select it, so nothing identifies a result"
+        raise MillraceError(Problem(message, f"add {hidden[0]} to the SELECT list", field="spec.query.sql"))
+    return [names[0] for _, names in known]
 
 
 def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -98,6 +119,9 @@ def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     if BATCH_ID in rows.column_names:
         ordered = ordered.sort_by([(BATCH_ID, "ascending"), ("_row", "ascending")])
         ordered = ordered.set_column(ordered.num_columns - 1, "_row", pa.array(range(rows.num_rows)))
-    last = ordered.group_by(list(key), use_threads=False).aggregate([("_row", "max")])["_row_max"]
+    if key:
+        last = ordered.group_by(list(key), use_threads=False).aggregate([("_row", "max")])["_row_max"]
+    else:
+        last = pa.array([rows.num_rows - 1])
     kept = [name for name in rows.column_names if name != BATCH_ID]
     return ordered.take(last).select(kept)

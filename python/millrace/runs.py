@@ -113,7 +113,7 @@ class Run:
         self._is_done = self._has_ended = self._is_stopping = False
         self._kept = KeptResults(query.model) if query.spec.sink.console is not None else None
         model = query.model if self._kept is None else self._kept.query
-        self._sink = model.spec.sink
+        self._spec = model.spec
         self._process = _Process("run", model, query._folder, once=once, leaves_open=leaves_open)
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -149,7 +149,7 @@ class Run:
         """URL of the metrics on this machine; None until the run has started."""
         return self._facts.get("metrics")
 
-    def results(self, key: Sequence[str] | None = None) -> pa.Table:
+    def results(self, *, latest: bool = False, key: Sequence[str] | None = None) -> pa.Table:
         """Return the results so far as an Arrow table, which has no columns before the first result.
 
         They are read from the files of ``spec.sink``, with those of earlier runs. A query whose sink is the terminal
@@ -157,12 +157,13 @@ class Run:
         places are read with the tools of these places.
 
         Args:
-            key: columns that identify a result; only the newest row of each is returned. See ``StreamQuery.results``.
+            latest: whether to return only the newest row of each result. See ``StreamQuery.results``.
+            key: columns that identify a result, for ``latest``; by default, those that the query groups by.
 
         Raises:
-            MillraceError: the results are not in local files.
+            MillraceError: the results are not in local files, or it is not known which columns identify a result.
         """
-        return read_results(self._sink, key)
+        return read_results(self._spec, latest=latest, key=key)
 
     def wait(self, timeout: float | None = None) -> Self:
         """Wait until the run has ended.

@@ -38,7 +38,7 @@ def test_the_page_runs_as_it_stands(
     batch = next(batch for batch in stopped.progress if batch.rows)
     assert (batch.algorithm, sum(batch.worker_rows), batch.interval) == ("pkg", 4, 0.5)
     assert "<table>" in stopped._repr_html_()
-    assert [row["trips"] for row in names["live"].results(key=["cell"]).to_pylist() if row["cell"] == "south"] == [1]
+    assert [row["trips"] for row in names["live"].results(latest=True).to_pylist() if row["cell"] == "south"] == [1]
     assert len(names["ids"]) == len(names["keys"])
     printed = capsys.readouterr().out
     assert "spec.batchInterval" in printed

@@ -9,12 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import millrace
-from millrace.results import KeptResults, read_results
-from millrace_api.model.sinks import SinkSpec, result_file
+from millrace.results import KeptResults
+from millrace_api.model.sinks import result_file
+
+SOURCE = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING, day STRING"}
+
+
+def query(sql="SELECT who, count(*) AS n FROM e GROUP BY who", **spec):
+    return millrace.StreamQuery("t", sources={"e": SOURCE}, query=sql, **spec)
 
 
 def sink(folder, **files):
-    return SinkSpec.model_validate({"files": {"path": str(folder), **files}})
+    return {"files": {"path": str(folder), **files}}
 
 
 def put(folder, batch, rows, index=0):
@@ -26,20 +32,38 @@ def test_updates_come_in_the_order_of_batches_and_the_newest_of_each_key_on_dema
     put(tmp_path, 0, [{"who": "a", "n": 1, "_batch_id": 0}, {"who": "b", "n": 2, "_batch_id": 0}])
     put(tmp_path, 11, [{"who": "a", "n": 9, "_batch_id": 11}])
     put(tmp_path, 2, [{"who": "a", "n": 5, "_batch_id": 2}])
-    assert read_results(sink(tmp_path), None)["n"].to_pylist() == [1, 2, 5, 9]
-    newest = read_results(sink(tmp_path), ["who"])
-    assert sorted(newest.to_pylist(), key=lambda row: row["who"]) == [{"who": "a", "n": 9}, {"who": "b", "n": 2}]
+    counts = query(sink=sink(tmp_path))
+    assert counts.results()["n"].to_pylist() == [1, 2, 5, 9]
+    expected = [{"who": "a", "n": 9}, {"who": "b", "n": 2}]
+    for newest in (counts.results(latest=True), counts.results(key=["who"])):
+        assert sorted(newest.to_pylist(), key=lambda row: row["who"]) == expected
+    whole = query("SELECT min(who) AS who, count(*) AS n FROM e", sink=sink(tmp_path))
+    assert whole.results(latest=True).to_pylist() == [{"who": "a", "n": 9}]
+
+
+@pytest.mark.parametrize(
+    ("sql", "settings", "problem"),
+    [
+        ("SELECT count(*) AS n FROM e GROUP BY who", {}, "groups by who and does not select it, so nothing identifies"),
+        ("SELECT who FROM e", {}, r"does not say which columns identify a result; name them, such as key=\['who'\]"),
+        ("SELECT who, count(*) AS n FROM e GROUP BY who", {"partitionBy": ["who"]}, "does not say which columns"),
+    ],
+)
+def test_what_identifies_a_result_is_asked_for_where_the_query_does_not_say(tmp_path, sql, settings, problem):
+    put(tmp_path, 0, [{"who": "a", "n": 1, "_batch_id": 0}])
+    with pytest.raises(millrace.MillraceError, match=problem):
+        query(sql, sink=sink(tmp_path, **settings)).results(latest=True)
 
 
 def test_what_a_run_has_staged_is_no_result(tmp_path):
     put(tmp_path / "_staging", 0, [{"n": 1}])
-    assert read_results(sink(tmp_path), None).num_rows == 0
+    assert query(sink=sink(tmp_path)).results().num_rows == 0
 
 
 def test_columns_that_name_folders_are_columns_again(tmp_path):
     put(tmp_path / "day=2026-01-01", 0, [{"n": 1}])
     put(tmp_path / "day=2026-01-02", 0, [{"n": 2}])
-    table = read_results(sink(tmp_path, partitionBy=["day"]), None)
+    table = query("SELECT day, count(*) AS n FROM e GROUP BY day", sink=sink(tmp_path, partitionBy=["day"])).results()
     assert sorted(zip(table["day"].to_pylist(), table["n"].to_pylist(), strict=True)) == [
         ("2026-01-01", 1),
         ("2026-01-02", 2),
@@ -49,24 +73,22 @@ def test_columns_that_name_folders_are_columns_again(tmp_path):
 def test_a_key_that_results_lack_is_named(tmp_path):
     put(tmp_path, 0, [{"who": "a", "n": 1, "_batch_id": 0}])
     with pytest.raises(millrace.MillraceError, match="key: results have no column whom; write some of who, n"):
-        read_results(sink(tmp_path), ["whom"])
+        query(sink=sink(tmp_path)).results(key=["whom"])
 
 
-@pytest.mark.parametrize("other", [{"delta": {"path": "out"}}, {"files": {"path": "s3a://lake/out"}}])
+@pytest.mark.parametrize("other", [{"delta": {"path": "out", "key": ["who"]}}, {"files": {"path": "s3a://lake/out"}}])
 def test_results_elsewhere_are_read_elsewhere(other):
     with pytest.raises(millrace.MillraceError, match="cannot be read from here; read them from there, or give"):
-        read_results(SinkSpec.model_validate(other), None)
+        query(sink=other, checkpoint={"uri": "file:///tmp/t"}).results()
 
 
 def test_results_that_are_shown_are_those_of_a_run():
     with pytest.raises(millrace.MillraceError, match=r"are not kept after their run; call results\(\) of a run"):
-        read_results(SinkSpec.model_validate({"console": {}}), None)
+        query().results()
 
 
 def kept(**settings):
-    source = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}
-    query = millrace.StreamQuery("t", sources={"e": source}, query="SELECT who FROM e", **settings)
-    return KeptResults(query.model, most_bytes=2_000)
+    return KeptResults(query(**settings).model, most_bytes=2_000)
 
 
 def test_results_of_a_query_without_a_sink_are_kept_up_to_a_size():
