@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 FilePath = str | PathLike[str]
 
+_SHOWN: Mapping[str, Any] = {"console": {}}
+"""The sink of a query without one."""
+
 
 class StreamQuery:
     """A streaming query, the same as in a YAML file.
@@ -91,7 +94,7 @@ class StreamQuery:
         fields = {
             "sources": sources,
             "query": {"sql": inspect.cleandoc(query)} if isinstance(query, str) else query,
-            "sink": {"console": {}} if sink is None else sink,
+            "sink": _SHOWN if sink is None else sink,
             **spec,
         }
         document = {
@@ -147,12 +150,20 @@ class StreamQuery:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
-    def replace(self, **spec: Any) -> StreamQuery:
-        """Return a copy in which these fields of the spec are others, or are left out if they are None."""
+    def replace(self, *, name: str | None = None, **spec: Any) -> StreamQuery:
+        """Return a copy in which these fields of the spec are others, or are left out if they are None.
+
+        A query that computes something else needs another checkpoint, such as that of another ``name``.
+
+        Raises:
+            MillraceError: the copy is not valid.
+        """
         if isinstance(sql := spec.get("query"), str):
             spec["query"] = {"sql": inspect.cleandoc(sql)}
         changed = self._document["spec"] | document_of(spec, Spec)
-        document = self._document | {"spec": {name: each for name, each in changed.items() if each is not None}}
+        kept = {field: each for field, each in changed.items() if each is not None}
+        metadata = self._document["metadata"] | ({} if name is None else {"name": name})
+        document = self._document | {"metadata": metadata, "spec": kept | {"sink": kept.get("sink", _SHOWN)}}
         copy = type(self).__new__(type(self))
         copy._connections, copy._beside = self._connections, self._beside
         copy._adopt(document, read_query(document, self._known_connections()), None)

@@ -32,6 +32,7 @@ def test_the_page_runs_as_it_stands(
     finished = next(each["run"] for each in after if "run" in each)
     assert (finished.status, finished.summary.rows, finished.summary.results) == ("finished", 4, 3)
     assert isinstance(finished.results(), pa.Table)
+    assert finished.metrics_url.startswith("http://127.0.0.1:")
     assert sorted(finished.results()["trips"].to_pylist()) == [1, 1, 2]
     stopped = names["run"]
     assert (stopped.status, stopped.summary.rows, stopped.summary.results) == ("drained", 4, 3)

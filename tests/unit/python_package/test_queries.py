@@ -158,6 +158,9 @@ def test_replacing_fields_leaves_the_original_as_it_was():
     query = built(batch_interval="5s")
     assert query.replace(batch_interval=None).spec.batch_interval == "2s"
     assert query.spec.batch_interval == "5s"
+    stored = query.replace(name="stored", sink={"files": {"path": "out"}})
+    assert (stored.name, stored.spec.sink.kind, query.name) == ("stored", "files", "trips-by-cell")
+    assert stored.replace(name="trips-by-cell", sink=None) == query
     with pytest.raises(millrace.MillraceError):
         query.replace(emit="Sometimes")
 
