@@ -59,7 +59,7 @@ def run(
         platform = OneProcess(plan)
         return Job(chosen, platform, ends, metrics_port, lookups_port, debug, file, leaves_open=available_now)
 
-    _run(job, grace)
+    run_job(job, grace)
 
 
 def driver(
@@ -92,7 +92,7 @@ def driver(
         ports = (metrics_port, lookups_port)
         return Job(chosen, platform, False, *ports, debug=True, file=file, service_port=service_port)
 
-    _run(job, grace)
+    run_job(job, grace)
 
 
 def partitioner(
@@ -120,7 +120,7 @@ def partitioner(
         raise
 
 
-def _run(create_job: Callable[[], Job], grace: float) -> None:
+def run_job(create_job: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs.process import jvm
     from millrace_jobs.process.signals import GracefulShutdown

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -53,6 +53,9 @@ from millrace_jobs.session import stop
 from millrace_jobs.stores.requests import counting_in
 from millrace_support.http_server import HttpServer
 
+if TYPE_CHECKING:
+    from millrace_jobs.display.display import Display
+
 
 @dataclass
 class Job:
@@ -86,6 +89,9 @@ class Job:
     """Port for look-ups by other pods, where the query asks for them; None where there are no other pods."""
 
     console: Console = field(default_factory=Console)
+    display: Display | None = None
+    """What shows the run; None for a display that suits the console."""
+
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
@@ -126,7 +132,7 @@ class Job:
 
     def _setup(self) -> RunSetup:
         given = given_plans(self.platform, self.query.spec)
-        display = display_for(self.console, self.query.name)
+        display = self.display or display_for(self.console, self.query.name)
         self._stack.callback(display.close)
         return RunSetup(
             query=self.query,
