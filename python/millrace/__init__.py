@@ -23,9 +23,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from millrace.checking import check_aggregator as check_aggregator
-    from millrace.comparing import compare as compare
-    from millrace.placing import Partitioner as Partitioner
+    from millrace.aggregator_check import check_aggregator as check_aggregator
+    from millrace.comparison import compare as compare
+    from millrace.partitioner import Partitioner as Partitioner
     from millrace.planning import FlowCapacity as FlowCapacity
     from millrace.planning import capacity as capacity
     from millrace.planning import simulate as simulate
@@ -44,14 +44,14 @@ _MODULES = {
     "FigureTable": "millrace.tables",
     "FlowCapacity": "millrace.planning",
     "MillraceError": "millrace_api.errors",
-    "Partitioner": "millrace.placing",
+    "Partitioner": "millrace.partitioner",
     "Problem": "millrace_api.errors",
     "Run": "millrace.runs",
     "RunSummary": "millrace.progress",
     "StreamQuery": "millrace.queries",
     "capacity": "millrace.planning",
-    "check_aggregator": "millrace.checking",
-    "compare": "millrace.comparing",
+    "check_aggregator": "millrace.aggregator_check",
+    "compare": "millrace.comparison",
     "load": "millrace.queries",
     "simulate": "millrace.planning",
     "validate": "millrace.queries",

@@ -214,7 +214,7 @@ class Run:
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
-        from millrace.showing import shown_progress
+        from millrace.progress_display import shown_progress
 
         try:
             with shown_progress(self._query.name, self.line, progress) as show:

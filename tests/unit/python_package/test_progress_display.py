@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.showing import shown_progress
+from millrace.progress_display import shown_progress
 
 
 @pytest.mark.parametrize(("wanted", "is_shown"), [(True, True), (None, False), (False, False)])
