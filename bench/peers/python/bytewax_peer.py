@@ -20,7 +20,7 @@ SERVERS, SOURCE, SINK = os.environ["SERVERS"], os.environ["SOURCE"], os.environ[
 GRACE = timedelta(seconds=15)
 
 
-class TopValues(op.StatefulBatchLogic):
+class KeyWindows(op.StatefulBatchLogic):
     """The windows of one key."""
 
     def __init__(self, windows):
@@ -55,5 +55,5 @@ flow = Dataflow("top-values")
 messages = kop.input("read", flow, brokers=[SERVERS], topics=[SOURCE])
 records = op.map("parse", messages.oks, lambda message: json.loads(message.value))
 by_key = op.key_on("key", records, lambda record: record["key"])
-results = op.stateful_batch("top", by_key, lambda windows: TopValues(windows or {}))
+results = op.stateful_batch("top", by_key, lambda windows: KeyWindows(windows or {}))
 kop.output("write", op.map("unkey", results, lambda pair: pair[1]), brokers=[SERVERS], topic=SINK)

@@ -18,7 +18,7 @@ SETTINGS = {
 }
 
 
-class Record(pw.Schema):
+class TopicRecord(pw.Schema):
     """A record of the source."""
 
     at: str
@@ -26,7 +26,7 @@ class Record(pw.Schema):
     value: str
 
 
-class TopValues(pw.BaseCustomAccumulator):
+class ValueCounts(pw.BaseCustomAccumulator):
     """The counts of a window's values."""
 
     def __init__(self, counts):
@@ -43,9 +43,9 @@ class TopValues(pw.BaseCustomAccumulator):
         return ",".join(value for value, _ in self.counts.most_common(3))
 
 
-top_values = pw.reducers.udf_reducer(TopValues)
+top_values = pw.reducers.udf_reducer(ValueCounts)
 records = pw.io.kafka.read(
-    SETTINGS, os.environ["SOURCE"], schema=Record, format="json", autocommit_duration_ms=int(os.environ["INTERVAL"])
+    SETTINGS, os.environ["SOURCE"], schema=TopicRecord, format="json", autocommit_duration_ms=int(os.environ["INTERVAL"])
 )
 records = records.with_columns(time=pw.this.at.dt.strptime("%Y-%m-%dT%H:%M:%S.%fZ"))
 windows = records.windowby(
