@@ -25,6 +25,9 @@ RUN_BY = {
 }
 """Pages whose commands, or those of them that a machine for tests can run, another test runs."""
 
+NOT_RUN = {"docs/live-page.md": "needs a cluster"}
+"""Pages whose commands no test runs, and why, beside those that say so themselves."""
+
 _FENCE = re.compile(r'^(?P<indent> *)```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?$')
 _COMMENT = re.compile(r"^<!-- (.+) -->$")
 _HEREDOC = re.compile(r"<<'?YAML'?\n(.*?)\n *YAML$", re.MULTILINE | re.DOTALL)
@@ -83,6 +86,8 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def why_not_run(page: Path) -> str | None:
     """Return why no test runs the commands of a page, as it or the README of its folder says; None if neither does."""
+    if name(page) in NOT_RUN:
+        return NOT_RUN[name(page)]
     for each in (page, page.with_name("README.md")):
         found = _OF_THE_PAGE.search(each.read_text(encoding="utf-8")) if each.exists() else None
         if found:
