@@ -20,6 +20,7 @@ RUN_FROM_TOP_TO_BOTTOM = ("docs/laptop.md", "docs/cookbook.md")
 RUN_BY = {
     "docs/examples.md": "tests/spark/test_examples.py",
     "docs/install.md": "tests/unit/chart/test_registry.py",
+    "docs/install-python.md": "tests/unit/starter/test_init.py",
     "docs/own-code.md": "tests/spark/test_own_code.py",
     "docs/tutorial-shop.md": "tests/cluster/test_tutorial.py",
 }
