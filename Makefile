@@ -15,7 +15,7 @@ LAB_PROGRAM = $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated format generate chart-files package bench bench-name demo constraints clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated docs format generate chart-files package bench bench-name demo constraints clean
 
 help:  ## List the targets, on one screen
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,12 +88,12 @@ test-unit: setup  ## Run the tests that need no service and no Spark, in minutes
 test-faults: lab  ## Run all slow tests, for hours: faults, zombies, a long backlog
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
-lint: setup  ## Check style, types, imports, and generated files
+lint: setup  ## Check style, types, imports, generated files, the docs' links
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory lint-generated
+	@$(MAKE) --no-print-directory lint-generated docs
 
 lint-generated:
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
@@ -111,6 +111,10 @@ lint-generated:
 	diff -r out/dashboards charts/millrace/files/dashboards
 	$(BIN)/python -m millrace_operator.resources.restart_warning | diff charts/millrace/files/restart-warning.yaml -
 	$(BIN)/python -m tools.crd_compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+
+# The search index and all that pages load are in the folder. Material's notice about its successor is not about these docs.
+docs: setup  ## Build the site of docs/ into out/site; fail at broken links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only
