@@ -139,6 +139,11 @@ class QueryRun:
         return self._restarts.total
 
     @property
+    def failing(self) -> TransientError | None:
+        """Why the query was started again, until it computes; None if it has not failed since."""
+        return self._restarts.failure
+
+    @property
     def positions(self) -> Mapping[str, Position]:
         """Where the sources are after the last batch of this run; empty before the first."""
         return self._consumed
@@ -330,6 +335,7 @@ class QueryRun:
             case QueryTerminatedEvent():
                 return event if self._query is None or str(event.runId) == str(self._query.runId) else None
             case None:
+                self._restarts.recovered()
                 self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)
             case progress:
