@@ -81,6 +81,7 @@ IMAGE_PACKAGES = DebianPackages(
         "/usr/include/stdlib.h": "libc6-dev",
     },
 )
+
 BROWSER_PACKAGES = DebianPackages("Debian's Chromium", {"chromium": "chromium"})
 
 _CLUSTERS = Path("/etc/postgresql-common/createcluster.conf")

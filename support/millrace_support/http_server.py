@@ -1,7 +1,7 @@
 """The HTTP endpoint of drivers and operators: ``/metrics`` for Prometheus, probes, and the live page of a run.
 
-The probes are ``/healthz`` and ``/readyz``. A server on the loopback interface answers with pages only where the request
-names a local host (``local_hosts``).
+The probes are ``/healthz`` and ``/readyz``. A server on the loopback interface answers with pages only where the
+request names a local host (``local_hosts``).
 
 It has a fixed number of threads, and no client holds one of them for longer than ``CONNECTION_SECONDS``.
 """

@@ -1,7 +1,8 @@
 """Charts as SVG: lines over time, a heat map, and bars.
 
 A drawing fills the width that it gets, so its coordinates stretch, while lines keep their width
-(``vector-effect: non-scaling-stroke``) and labels are HTML beside it. Each chart is an image with a text of its figures.
+(``vector-effect: non-scaling-stroke``) and labels are HTML beside it. Each chart is an image with a text for readers
+who do not see it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def line_chart(chart: LineChart) -> Element:
     """Return a chart with its newest values, axes, and lines."""
     title = f"chart-{chart.id}"
     newest = [
-        element("span", element("strong", each.text), f" {each.name}" if each.name else None, class_=f"now line-{number}")
+        element(
+            "span", element("strong", each.text), f" {each.name}" if each.name else None, class_=f"now line-{number}"
+        )
         for number, each in enumerate(chart.series)
     ]
     caption = element(
@@ -94,7 +97,7 @@ def _in_words(chart: LineChart) -> str:
 
 
 def nice_top(value: float, at_least: float = 0.0) -> float:
-    """Return the top of an axis from 0: the next of 1, 2, 4, 6, 8, 10 times a power of ten that is not below the value."""
+    """Return the top of an axis from 0: 1, 2, 4, 6, 8 or 10 times a power of ten, and not below the value."""
     value = max(value, at_least)
     if value <= 0:
         return 1.0
@@ -151,7 +154,12 @@ def heat_map(heat: HeatMap) -> Element:
     )
     ends = [element("span", f"batch {heat.batches[0]}"), element("span", str(heat.batches[-1]))]
     return element(
-        "div", numbers, drawing, element("div", ends, class_="x", aria_hidden="true"), class_="heat", role="presentation"
+        "div",
+        numbers,
+        drawing,
+        element("div", ends, class_="x", aria_hidden="true"),
+        class_="heat",
+        role="presentation",
     )
 
 
@@ -160,7 +168,13 @@ def heat_legend() -> Element:
     shades = [
         element(
             "li",
-            element("svg", element("rect", width=10, height=10, class_=f"heat-{level}"), width=10, height=10, aria_hidden="true"),
+            element(
+                "svg",
+                element("rect", width=10, height=10, class_=f"heat-{level}"),
+                width=10,
+                height=10,
+                aria_hidden="true",
+            ),
             f" {text}",
         )
         for level, text in enumerate(LEGEND)
@@ -186,7 +200,11 @@ def bars(rows: Sequence[Bar], columns: Sequence[str], caption: str) -> Element:
         for row in rows
     ]
     return element(
-        "table", element("caption", caption, class_="quiet"), element("thead", head), element("tbody", body), class_="bars"
+        "table",
+        element("caption", caption, class_="quiet"),
+        element("thead", head),
+        element("tbody", body),
+        class_="bars",
     )
 
 
@@ -198,7 +216,9 @@ def _bar(row: Bar) -> Element:
 
 def text_table(table: Table, caption: str, *, marked: str = "", label_column: bool = True) -> Element:
     """Return a table of texts; a cell that begins with a digit or a sign is a number, and aligned as one."""
-    head = element("tr", [element("th", name, scope="col", class_=_kind(table, at)) for at, name in enumerate(table.columns)])
+    head = element(
+        "tr", [element("th", name, scope="col", class_=_kind(table, at)) for at, name in enumerate(table.columns)]
+    )
     body = []
     for number, row in enumerate(table.rows):
         cells = [

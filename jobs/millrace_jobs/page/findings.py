@@ -20,6 +20,9 @@ from millrace_support.terminal_texts import count_text
 RECENT = 5
 """Batches with records that say how the run is now."""
 
+WARM = 3
+"""Batches with records after which a run counts as started: the first ones wait for processes and compilers."""
+
 TREND = 12
 """Batches over which a lag must have grown."""
 
@@ -28,6 +31,7 @@ SKEWED = 0.5
 
 OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
 """A batch is overdue after so many intervals, and not before so many seconds."""
+
 
 class Severity(IntEnum):
     """How urgent a finding is."""
@@ -48,7 +52,9 @@ class Finding:
     remedy: str = ""
 
 
-def findings(run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float) -> list[Finding]:
+def findings(
+    run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float
+) -> list[Finding]:
     """Return what is to be said about a run, the most urgent first; there is at least one finding.
 
     Args:
@@ -104,7 +110,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[Finding]:
     typical = statistics.median(each.utilization for each in recent)
     imbalance = statistics.median(each.imbalance or 0.0 for each in recent)
     waiting, grown = run.batches[-1].waiting, _growth(run.batches)
-    if typical > 1 and len(recent) > 1:
+    if typical > 1 and len(recent) >= WARM:
         late = sum(each.utilization > 1 for each in recent)
         yield Finding(
             Severity.WARNING,
@@ -120,8 +126,8 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             "Lag is growing",
-            f"{count_text(waiting)} {_unit(spec)} wait, {count_text(grown)} more than {span} ago, although batches take "
-            f"{typical:.0%} of their interval",
+            f"{count_text(waiting)} {_unit(spec)} wait, {count_text(grown)} more than {span} ago, although batches "
+            f"take {typical:.0%} of their interval",
             _faster(run.newest, spec, imbalance),
         )
     elif waiting > statistics.median(each.rows for each in recent):
@@ -219,7 +225,7 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[Finding]:
         )
 
 
-def _severity(is_recent: bool) -> Severity:  # noqa: FBT001
+def _severity(is_recent: bool) -> Severity:
     return Severity.WARNING if is_recent else Severity.NOTE
 
 
@@ -253,8 +259,9 @@ def _state(run: RunSnapshot, now: float) -> Finding:
         return Finding(Severity.WELL, "Starting", reason)
     recent = [each for each in run.batches if each.rows][-RECENT:] or list(run.batches[-RECENT:])
     typical = statistics.median(each.utilization for each in recent)
-    if typical > 1:  # the first batch alone, which takes longer than those after it
-        return Finding(Severity.WELL, "Starting", "one batch has finished, and the first one says little")
+    if typical > 1:
+        reason = f"the first {WARM} batches take longer, since processes start and code is compiled"
+        return Finding(Severity.WELL, "Starting", reason)
     lag = run.batches[-1].waiting
     reason = f"batches take {typical:.0%} of their interval" + ("" if lag else ", and no record waits")
     return Finding(Severity.WELL, "Keeping up", reason)

@@ -80,7 +80,9 @@ def _verdict(verdict: Finding, others: Sequence[Finding]) -> Element:
                 "div",
                 element("h2", verdict.title, id="verdict-title"),
                 element("p", f"{_capitalized(verdict.reason)}."),
-                element("p", element("b", "What to do: "), f"{verdict.remedy}.", class_="remedy") if verdict.remedy else None,
+                element("p", element("b", "What to do: "), f"{verdict.remedy}.", class_="remedy")
+                if verdict.remedy
+                else None,
             ),
             class_=f"verdict {_CLASSES[verdict.severity]}",
         ),
@@ -111,7 +113,9 @@ def _charts(view: PageView) -> Element:
         text_table(view.batches, "The newest batches, the newest first"),
         id="batches",
     )
-    return _section("charts", "Batches", element("div", [line_chart(each) for each in view.charts], class_="charts"), table)
+    return _section(
+        "charts", "Batches", element("div", [line_chart(each) for each in view.charts], class_="charts"), table
+    )
 
 
 def _load(view: PageView) -> Element:
@@ -141,14 +145,20 @@ def _hot_keys(view: PageView) -> Element | None:
         "div",
         element("h3", "Hottest keys"),
         bars(view.hot_keys, ("key", "share"), "Shares of the hottest keys"),
-        element("p", f"{view.hot_keys_note} Names of keys are not shown: the driver knows their hashes only.", class_="note"),
+        element(
+            "p", f"{view.hot_keys_note} Names of keys are not shown: the driver knows their hashes only.", class_="note"
+        ),
     )
 
 
 def _plan(view: PageView) -> Element:
     if not view.plan:
         return _section("plan", "Plan", element("p", "No batch has a plan yet.", class_="absent"))
-    table = text_table(view.candidates, "Predicted batch time by algorithm", marked="current") if view.candidates.rows else None
+    table = (
+        text_table(view.candidates, "Predicted batch time by algorithm", marked="current")
+        if view.candidates.rows
+        else None
+    )
     return _section("plan", "Plan", _pairs(view.plan), element("p", view.why_plan), table)
 
 

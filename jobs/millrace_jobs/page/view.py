@@ -207,7 +207,10 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
         )
     return (
         LineChart(
-            "rate", "Records read", "per second", (Series("", points(lambda i: batches[i].rate), count_text(newest.rate)),)
+            "rate",
+            "Records read",
+            "per second",
+            (Series("", points(lambda i: batches[i].rate), count_text(newest.rate)),),
         ),
         LineChart(
             "utilization",
@@ -271,7 +274,9 @@ def _why_plan(run: RunSnapshot, facts: RunFacts, candidates: Mapping[str, Candid
     if facts.chooses and run.switch is not None:
         return str(run.switch).removeprefix("auto: ").capitalize() + f" (after batch {run.switch.batch})."
     if facts.chooses and candidates:
-        return "auto compares the algorithms below again and again, and switches once two comparisons agree that it pays."
+        return (
+            "auto compares the algorithms below again and again, and switches once two comparisons agree that it pays."
+        )
     if facts.chooses:
         return "auto compares the algorithms once two batches with records have finished."
     if facts.plan_origin:
@@ -293,7 +298,11 @@ def _candidate_table(candidates: Mapping[str, Candidate], report: BatchReport | 
         (
             each.algorithm,
             seconds_text(each.time.total),
-            "-" if now is None or not now else "runs now" if each.algorithm == running else f"{each.time.total / now - 1:+.0%}",
+            "-"
+            if now is None or not now
+            else "runs now"
+            if each.algorithm == running
+            else f"{each.time.total / now - 1:+.0%}",
             f"{each.imbalance:.0%}",
             f"{each.aggregation_cost:,.0f}",
         )
@@ -313,7 +322,11 @@ def _heat_map(run: RunSnapshot) -> HeatMap | None:
     is_join = run.newest is not None and not run.newest.worker_rows and bool(run.newest.joins)
     title = "Rows and matches by task of the join" if is_join else "Records by worker"
     return HeatMap(
-        title, tuple(each.batch for each in shown), ratios, shown[-1].loads, "rows and matches" if is_join else "records"
+        title,
+        tuple(each.batch for each in shown),
+        ratios,
+        shown[-1].loads,
+        "rows and matches" if is_join else "records",
     )
 
 
@@ -349,7 +362,7 @@ def _shares(counts: Sequence[int], whole: int) -> tuple[Bar, ...]:
 
 
 def _ordinal(number: int) -> str:
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th')}"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
 
 
 def _steps(report: BatchReport) -> tuple[Bar, ...]:
@@ -371,8 +384,8 @@ def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:
     if report is None:
         return ()
     watermark = report.watermark
-    pairs = (
-        ("state", "-" if report.state_rows is None else f"{report.state_rows:,} rows"),
+    return (
+        ("state", "not counted" if report.state_rows is None else f"{report.state_rows:,} rows"),
         ("memory of the state", bytes_text(report.state_bytes)),
         ("state partitions", "-" if report.state_partitions is None else str(report.state_partitions)),
         ("watermark", "-" if watermark is None else f"{watermark.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"),
@@ -382,7 +395,6 @@ def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:
         ("rejected", f"{run.rejected:,}"),
         ("without key or time", f"{run.incomplete:,}"),
     )
-    return pairs
 
 
 def bytes_text(number: int) -> str:

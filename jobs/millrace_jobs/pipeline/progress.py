@@ -35,8 +35,8 @@ class BatchReport:
 
     ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
     ``behind`` that of the partitions with the longest ones, by source and partition. ``taken`` is what the batch took
-    from all sources, and ``taken_from`` what it took from each source that moved. Sources count in their own units: Kafka in offsets, not all of which have a record, and file
-    sources in files.
+    from all sources, and ``taken_from`` what it took from each source that moved. Sources count in their own units:
+    Kafka in offsets, not all of which have a record, and file sources in files.
 
     ``route`` and ``combine`` have the seconds that each task of the stage took.
 
