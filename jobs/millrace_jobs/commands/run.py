@@ -38,7 +38,7 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: QueryName = None,
     connections: ConnectionFiles = None,
-    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for the page and /metrics; 0 is any free one.")] = 0,
+    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 of page and /metrics; 0 is any free one.")] = 0,
     lookups_port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
     ] = 0,

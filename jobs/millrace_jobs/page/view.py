@@ -215,7 +215,7 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
         LineChart(
             "utilization",
             "W",
-            "batch time ÷ interval; above 1, batches are late",
+            "batch time ÷ interval; late above 1",
             (Series("", points(lambda i: batches[i].utilization), f"{newest.utilization:.2f}"),),
             reference=1.0,
         ),

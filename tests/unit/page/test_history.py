@@ -5,6 +5,7 @@ import pytest
 
 from builders import a_batch, a_native_batch
 from millrace_jobs.page.history import MAX_BATCHES, MAX_LOADS, MAX_MESSAGES, MAX_TEXT, BatchFigures
+
 from .runs import BEGAN, a_join_batch, a_skewed_batch, history, latencies
 
 

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from lab.browser import Browser
 from millrace_jobs.page.live_page import FRESH_SECONDS, LivePage
 from millrace_support.http_server import HttpServer
+
 from .runs import a_late_batch, a_skewed_batch, alive, candidate, facts, history, latencies
 
 VERDICT = "document.getElementById('verdict-title').textContent"

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from builders import a_batch
 from millrace_jobs.page.live_page import LivePage
 from millrace_support.http_server import HttpServer
+
 from .runs import alive, facts, history
 
 

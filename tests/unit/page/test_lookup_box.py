@@ -5,9 +5,10 @@ import pytest
 from builders import a_batch
 from millrace_jobs.page.lookup_box import looked_up
 from millrace_jobs.page.rendering import render
+from unit.lookups.tables import ROUTE, filled, served, text
+
 from .html_pages import ParsedPage
 from .runs import facts, history, view_of
-from unit.lookups.tables import ROUTE, filled, served, text
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from millrace_jobs.page.lookup_box import LookupResult
 from millrace_jobs.page.rendering import render
 from millrace_jobs.selection.switch import Switch
 from millrace_support.lookups import TableAnswer
+
 from .html_pages import ParsedPage
 from .runs import (
     a_join_batch,
