@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from millrace_jobs.page.elements import element
-from millrace_jobs.page.view import Bar, HeatMap, LineChart, Series, Table
+from millrace_jobs.page.view import Bar, HeatMap, LineChart, ChartLine, Table
 from millrace_support.terminal_texts import count_text
 
 _WIDTH, _HEIGHT = 600.0, 120.0
@@ -79,7 +79,7 @@ def line_chart(chart: LineChart) -> Element:
     return element("figure", caption, plot, class_="chart", aria_labelledby=title)
 
 
-def _lines(series: Series, number: int, x: Callable[[float], float], y: Callable[[float], float]) -> list[Element]:
+def _lines(series: ChartLine, number: int, x: Callable[[float], float], y: Callable[[float], float]) -> list[Element]:
     """Return the line of a series and the dot at its end."""
     steps = [f"{x(time):.1f} {y(value):.1f}" for time, value in series.points]
     line = element("path", d="M" + "L".join(steps), class_=f"line line-{number}")

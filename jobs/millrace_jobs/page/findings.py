@@ -43,7 +43,7 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class RunFinding:
     """One finding: a title of a few words, the reason with its figures, and a remedy, which may be empty."""
 
     severity: Severity
@@ -54,7 +54,7 @@ class Finding:
 
 def findings(
     run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float
-) -> list[Finding]:
+) -> list[RunFinding]:
     """Return what is to be said about a run, the most urgent first; there is at least one finding.
 
     Args:
@@ -72,16 +72,16 @@ def findings(
     return sorted(found, key=lambda each: order[each.severity])
 
 
-def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[Finding]:
+def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[RunFinding]:
     if run.failure is not None:
         reason, remedy = _problem(run.failure)
-        yield Finding(Severity.FAILURE, "Failed", reason, remedy)
+        yield RunFinding(Severity.FAILURE, "Failed", reason, remedy)
     elif failing is not None:
         reason, remedy = _problem(failing)
-        yield Finding(Severity.FAILURE, "Failing and starting again", reason, remedy)
+        yield RunFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
     elif not alive.ok:
         remedy = "look at the log of the run, then start it again: committed batches stay"
-        yield Finding(Severity.FAILURE, "Hung", alive.text, remedy)
+        yield RunFinding(Severity.FAILURE, "Hung", alive.text, remedy)
 
 
 def _problem(error: BaseException) -> tuple[str, str]:
@@ -92,12 +92,12 @@ def _problem(error: BaseException) -> tuple[str, str]:
     return str(error) or type(error).__name__, "run with --debug to see where"
 
 
-def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[Finding]:
+def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
     """Yield what there is to say of the time that batches take, and of the records that wait."""
     silence = now - run.last_sign
     interval = spec.batch_interval.seconds
     if run.batches and not run.is_idle and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS):
-        yield Finding(
+        yield RunFinding(
             Severity.WARNING,
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
@@ -112,7 +112,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[Finding]:
     waiting, grown = run.batches[-1].waiting, _growth(run.batches)
     if typical > 1 and len(recent) >= WARM:
         late = sum(each.utilization > 1 for each in recent)
-        yield Finding(
+        yield RunFinding(
             Severity.WARNING,
             "Falling behind" if grown > 0 else "Batches are late",
             f"{late} of the last {len(recent)} batches took longer than their interval of "
@@ -123,7 +123,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[Finding]:
         )
     elif grown > 0:
         span = seconds_text(run.batches[-1].ended - run.batches[-TREND].ended)
-        yield Finding(
+        yield RunFinding(
             Severity.WARNING,
             "Lag is growing",
             f"{count_text(waiting)} {_unit(spec)} wait, {count_text(grown)} more than {span} ago, although batches "
@@ -131,9 +131,11 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[Finding]:
             _faster(run.newest, spec, imbalance),
         )
     elif waiting > statistics.median(each.rows for each in recent):
-        yield Finding(Severity.NOTE, "Catching up", f"{count_text(waiting)} {_unit(spec)} wait, and their number falls")
+        yield RunFinding(
+            Severity.NOTE, "Catching up", f"{count_text(waiting)} {_unit(spec)} wait, and their number falls"
+        )
     if imbalance >= SKEWED and typical <= 1:
-        yield Finding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
+        yield RunFinding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
 
 
 def _median_seconds(batches: list[BatchFigures]) -> float:
@@ -190,11 +192,11 @@ def hottest_share(report: BatchReport | None) -> float | None:
     return float(keys.counts.max()) / report.profile.rows if len(keys) else None
 
 
-def _records(run: RunSnapshot, spec: Spec) -> Iterator[Finding]:
+def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
     """Yield what there is to say of records that are in no result."""
     last = run.batches[-TREND:]
     if run.rejected:
-        yield Finding(
+        yield RunFinding(
             _severity(any(each.rejected for each in last)),
             "Records are rejected",
             f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode, "
@@ -207,7 +209,7 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[Finding]:
             for name, source in spec.sources.items()
             if source.watermark is not None
         )
-        yield Finding(
+        yield RunFinding(
             _severity(any(each.late for each in last)),
             "Records are late",
             f"the windows of {_share(run.late, run.rows)} of this run had closed, "
@@ -217,7 +219,7 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[Finding]:
     if run.incomplete:
         columns = {name: required_columns(spec, name) for name in spec.sources}
         named = ", ".join(f"{' or '.join(each)} of {name}" for name, each in columns.items() if each)
-        yield Finding(
+        yield RunFinding(
             _severity(any(each.incomplete for each in last)),
             "Records have no key or time",
             f"{_share(run.incomplete, run.rows)} of this run are in no result: {named or 'a column'} is NULL",
@@ -246,25 +248,25 @@ def _rejected_remedy(spec: Spec) -> str:
     return "compare spec.sources with the records"
 
 
-def _state(run: RunSnapshot, now: float) -> Finding:
+def _state(run: RunSnapshot, now: float) -> RunFinding:
     """Return what a run is doing that has nothing urgent."""
     if run.is_idle and (not run.batches or not run.batches[-1].waiting):
         since = "" if not run.batches else f"; the last batch ended {seconds_text(now - run.batches[-1].ended)} ago"
-        return Finding(Severity.WELL, "Waiting for data", f"all records that have come were read{since}")
+        return RunFinding(Severity.WELL, "Waiting for data", f"all records that have come were read{since}")
     if not run.batches:
         reason = (
             f"the first batch is running, {seconds_text(now - run.began)} after Spark was ready; it takes longest, "
             "since processes start and code is compiled"
         )
-        return Finding(Severity.WELL, "Starting", reason)
+        return RunFinding(Severity.WELL, "Starting", reason)
     recent = [each for each in run.batches if each.rows][-RECENT:] or list(run.batches[-RECENT:])
     typical = statistics.median(each.utilization for each in recent)
     if typical > 1:
         reason = f"the first {WARM} batches take longer, since processes start and code is compiled"
-        return Finding(Severity.WELL, "Starting", reason)
+        return RunFinding(Severity.WELL, "Starting", reason)
     lag = run.batches[-1].waiting
     reason = f"batches take {typical:.0%} of their interval" + ("" if lag else ", and no record waits")
-    return Finding(Severity.WELL, "Keeping up", reason)
+    return RunFinding(Severity.WELL, "Keeping up", reason)
 
 
 def _unit(spec: Spec) -> str:

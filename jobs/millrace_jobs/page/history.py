@@ -106,7 +106,8 @@ class RunHistory:
         self._batches: deque[BatchFigures] = deque(maxlen=MAX_BATCHES)
         self._messages: deque[RunMessage] = deque(maxlen=MAX_MESSAGES)
         self._newest: BatchReport | None = None
-        self._delay, self._delay_seconds = WatermarkDelay(), None
+        self._delay = WatermarkDelay()
+        self._delay_seconds: float | None = None
         self._rows = self._late = self._rejected = self._incomplete = 0
         self._switch: Switch | None = None
         self._failure: BaseException | None = None

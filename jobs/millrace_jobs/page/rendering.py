@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from millrace_jobs.page.charts import bars, heat_legend, heat_map, line_chart, text_table
 from millrace_jobs.page.elements import document, element
-from millrace_jobs.page.findings import Finding, Severity
+from millrace_jobs.page.findings import RunFinding, Severity
 from millrace_jobs.page.lookup_box import LookupResult, lookup_box
 from millrace_jobs.page.view import PageView
 
@@ -60,7 +60,7 @@ def _header(view: PageView) -> Element:
     )
 
 
-def _verdict(verdict: Finding, others: Sequence[Finding]) -> Element:
+def _verdict(verdict: RunFinding, others: Sequence[RunFinding]) -> Element:
     more = [
         element(
             "li",

@@ -11,7 +11,7 @@ import numpy as np
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.page.findings import Finding, findings, seconds_text
+from millrace_jobs.page.findings import RunFinding, findings, seconds_text
 from millrace_jobs.page.history import RunSnapshot
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.selection.switch import Candidate
@@ -61,7 +61,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartLine:
     """A line of a chart: values over time (seconds since 1970); ``text`` is its newest value with its meaning."""
 
     name: str
@@ -80,7 +80,7 @@ class LineChart:
     id: str
     title: str
     unit: str
-    series: tuple[Series, ...]
+    series: tuple[ChartLine, ...]
     reference: float | None = None
     least: float = 0.0
     absent: str = ""
@@ -123,7 +123,7 @@ class PageView:
     name: str
     as_of: str
     facts: tuple[tuple[str, str], ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[RunFinding, ...]
     charts: tuple[LineChart, ...]
     batches: Table
     plan: tuple[tuple[str, str], ...]
@@ -199,31 +199,31 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
 
     latencies = [each for each in batches if each.median is not None and each.p95 is not None]
     latest = latencies[-1] if latencies else None
-    latency: tuple[Series, ...] = ()
+    latency: tuple[ChartLine, ...] = ()
     if latest is not None and latest.median is not None and latest.p95 is not None:
         latency = (
-            Series("median", points(lambda i: batches[i].median), seconds_text(latest.median)),
-            Series("p95", points(lambda i: batches[i].p95), seconds_text(latest.p95)),
+            ChartLine("median", points(lambda i: batches[i].median), seconds_text(latest.median)),
+            ChartLine("p95", points(lambda i: batches[i].p95), seconds_text(latest.p95)),
         )
     return (
         LineChart(
             "rate",
             "Records read",
             "per second",
-            (Series("", points(lambda i: batches[i].rate), count_text(newest.rate)),),
+            (ChartLine("", points(lambda i: batches[i].rate), count_text(newest.rate)),),
         ),
         LineChart(
             "utilization",
             "W",
             "batch time ÷ interval; late above 1",
-            (Series("", points(lambda i: batches[i].utilization), f"{newest.utilization:.2f}"),),
+            (ChartLine("", points(lambda i: batches[i].utilization), f"{newest.utilization:.2f}"),),
             reference=1.0,
         ),
         LineChart(
             "lag",
             "Lag",
             "waiting in the sources",
-            (Series("", points(lambda i: float(batches[i].waiting)), count_text(newest.waiting)),),
+            (ChartLine("", points(lambda i: float(batches[i].waiting)), count_text(newest.waiting)),),
             least=10.0,
         ),
         LineChart(
