@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from millrace_jobs.page.elements import element
-from millrace_jobs.page.view import Bar, HeatMap, LineChart, ChartLine, Table
+from millrace_jobs.page.view import Bar, ChartLine, HeatMap, LineChart, Table
 from millrace_support.terminal_texts import count_text
 
 _WIDTH, _HEIGHT = 600.0, 120.0
