@@ -197,7 +197,9 @@ class Job:
     def _page_facts(self, setup: RunSetup, prepared: PreparedQuery, observer: Observer, lookups: str) -> RunFacts:
         """Return what the page shows of this run beside its history."""
         is_local, auto, name = isinstance(self.platform, OneProcess), observer.auto, self.query.name
-        origin = "The plan file chooses it." if is_local else f"The operator chose it; kubectl describe sq {name} shows why."
+        origin = (
+            "The plan file chooses it." if is_local else f"The operator chose it; kubectl describe sq {name} shows why."
+        )
         return RunFacts(
             query=self.query,
             alive=observer.health.liveness,
