@@ -297,7 +297,7 @@ def _candidate_table(candidates: Mapping[str, Candidate], report: BatchReport | 
     rows = tuple(
         (
             each.algorithm,
-            seconds_text(each.time.total),
+            _predicted(each.time.total),
             "-"
             if now is None or not now
             else "runs now"
@@ -312,9 +312,15 @@ def _candidate_table(candidates: Mapping[str, Candidate], report: BatchReport | 
     return Table(columns, rows, names.index(running) if running in names else None)
 
 
+def _predicted(seconds: float) -> str:
+    """Format a predicted time so that small differences between algorithms are visible."""
+    return f"{seconds:.2f} s" if seconds >= 1 else seconds_text(seconds)
+
+
 def _heat_map(run: RunSnapshot) -> HeatMap | None:
     loaded = [each for each in run.batches if sum(each.loads)]
-    if not loaded:
+    newest = [each for each in run.batches if each.rows][-3:]
+    if not any(each in newest for each in loaded[-1:]):  # the run has become native since
         return None
     workers = len(loaded[-1].loads)
     shown = [each for each in loaded if len(each.loads) == workers][-HEAT_BATCHES:]

@@ -130,6 +130,11 @@ def test_a_native_batch_has_no_load_of_workers():
     assert "Spark's own plan runs the batches (native)" in parsed(*history(a_native_batch())).texts["load"]
 
 
+def test_loads_of_before_a_run_became_native_are_not_shown():
+    page = parsed(*history(*[a_skewed_batch()] * 3, *[a_native_batch()] * 3))
+    assert "Spark's own plan runs the batches (native)" in page.texts["load"]
+
+
 def test_a_join_has_both_sides_and_the_matches_of_its_hot_keys():
     page = parsed(*history(*[a_join_batch()] * 3), facts(a_join_query()))
     assert "Both sides of the join, and what waits" in page.texts["state"]
@@ -146,7 +151,7 @@ def test_the_plan_says_what_the_other_algorithms_would_cost():
     text = parsed(kept, clock, facts(chooses=True, candidates=lambda: MappingProxyType(each))).texts["plan"]
     assert "From hash to pkg, for 800 ms a batch instead of 2.40 s as predicted" in text
     assert "(after batch 1)" in text
-    assert "pkg800 msruns now10%400native1.2 s+50%10%400hash2.4 s+200%310%400" in text
+    assert "pkg800 msruns now10%400native1.20 s+50%10%400hash2.40 s+200%310%400" in text
 
 
 @pytest.mark.parametrize(
