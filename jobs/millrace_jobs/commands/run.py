@@ -38,7 +38,7 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: QueryName = None,
     connections: ConnectionFiles = None,
-    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
+    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 of page and /metrics; 0 is any free one.")] = 0,
     lookups_port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
     ] = 0,
@@ -66,7 +66,7 @@ def driver(
     file: QueryFile,
     plan: Annotated[Path, typer.Option(help="Path at which the ConfigMap with the plan is mounted.")],
     plan_config_map: Annotated[str, typer.Option(help="Name of that ConfigMap.")],
-    metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
+    metrics_port: Annotated[int, typer.Option(help="Port of the live page, /metrics, /healthz and /readyz.")] = 8080,
     lookups_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for look-ups.")] = 8081,
     service_port: Annotated[
         int, typer.Option(help="Port for look-ups by other pods, if spec.lookups is given.")

@@ -361,13 +361,20 @@ class Restarts:
 
     def __init__(self) -> None:
         self.total = 0
+        self.failure: TransientError | None = None
+        """Why the query was started again, until it computes; None if it has not failed since."""
         self._in_a_row = 0
         self._backoff = Backoff()
 
     def progressed(self) -> None:
         """Reset the count after a finished batch: the earlier failure has passed."""
+        self.recovered()
         self._in_a_row = 0
         self._backoff.reset()
+
+    def recovered(self) -> None:
+        """Forget why the query was started again, and keep the count, after a trigger that found nothing to do."""
+        self.failure = None
 
     def pause_after(self, failure: TransientError) -> float:
         """Count a restart, and return the seconds to wait before it.
@@ -383,6 +390,7 @@ class Restarts:
             raise final from None
         self._in_a_row += 1
         self.total += 1
+        self.failure = failure
         return self._backoff.next()
 
     def __str__(self) -> str:

@@ -22,6 +22,8 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
 from millrace_jobs.display.display import Outcome, display_for
+from millrace_jobs.page.live_page import LivePage
+from millrace_jobs.page.view import RunFacts
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
@@ -155,7 +157,7 @@ class Job:
         return spark
 
     def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
-        """Put together the run loop and what watches it, and serve metrics and probes."""
+        """Put together the run loop and what watches it, and serve metrics, probes and the page."""
         checkpoint, tables, spark, reports = opened.checkpoint, opened.tables, opened.spark, opened.reports
         plans = self._plans(setup, opened, prepared.compiled)
         auto = plans if isinstance(plans, AutoPlans) else None
@@ -174,13 +176,16 @@ class Job:
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
         shown = (setup.display, metrics, health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports)
-        registry = metrics.registry
-        server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
+        lookups = "" if prepared.lookups is None else prepared.lookups.listen(self.query)
+        page = LivePage(observer.history, self._page_facts(setup, prepared, observer, lookups))
+        probes, address = (health.liveness, health.readiness), (self.platform.host, self.metrics_port)
+        server = HttpServer(metrics.registry, *probes, *address, page.paths)
         server.start()
         self._stack.callback(server.close)
-        facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(root), "results": prepared.sink.place}
-        if prepared.lookups is not None:
-            facts["lookups"] = prepared.lookups.listen(self.query)
+        urls = {"page": f"{server.url}/", "metrics": f"{server.url}/metrics"}
+        facts = urls | {"checkpoint": str(root), "results": prepared.sink.place}
+        if lookups:
+            facts["lookups"] = lookups
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
         self._run = RunLoop(
@@ -194,6 +199,24 @@ class Job:
             accepted=partial(setup.display.started, facts),
         )
         return self._run, observer
+
+    def _page_facts(self, setup: RunSetup, prepared: PreparedQuery, observer: Observer, lookups: str) -> RunFacts:
+        """Return what the page shows of this run beside its history."""
+        is_local, auto, name = isinstance(self.platform, OneProcess), observer.auto, self.query.name
+        origin = (
+            "The plan file chooses it." if is_local else f"The operator chose it; kubectl describe sq {name} shows why."
+        )
+        return RunFacts(
+            query=self.query,
+            alive=observer.health.liveness,
+            chooses=auto is not None,
+            plan_origin="" if setup.given is None else origin,
+            candidates=lambda: {} if auto is None else auto.selector.candidates,
+            failing=lambda: None if self._run is None else self._run.failing,
+            output=prepared.sink.place,
+            key=() if prepared.lookups is None else prepared.lookups.key,
+            lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
+        )
 
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
@@ -228,7 +251,7 @@ class Job:
                 observer.message(shown_times(why, self.query.spec))
             reports.ended(outcome)
         except BaseException as error:
-            observer.health.failed(str(error))
+            observer.failed(error)
             reports.ended("failed", error if isinstance(error, Exception) else None)
             raise
         finally:

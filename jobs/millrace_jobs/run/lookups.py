@@ -60,6 +60,8 @@ class TableLookups:
         copies: Path | None = None,
     ) -> None:
         rows, store = _opened_store(folder, copies, has_history)
+        self.key = tuple(column.name for column in columns)
+        """Names of the columns of the table's key."""
         self._process = LookupProcess(rows, query, columns, port, service, REBUILDING)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)

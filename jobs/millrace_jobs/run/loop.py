@@ -139,6 +139,11 @@ class RunLoop:
         return self._restarts.total
 
     @property
+    def failing(self) -> TransientError | None:
+        """Why the query was started again, until it computes; None if it has not failed since."""
+        return self._restarts.failure
+
+    @property
     def positions(self) -> Mapping[str, Position]:
         """Where the sources are after the last batch of this run; empty before the first."""
         return self._consumed
@@ -332,6 +337,7 @@ class RunLoop:
                 query = self._streaming_query
                 return event if query is None or str(event.runId) == str(query.runId) else None
             case None:
+                self._restarts.recovered()
                 self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)
             case progress:
