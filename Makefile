@@ -157,7 +157,7 @@ constraints:  ## Pin what pyproject.toml asks for (uv; UPGRADE=--upgrade: all)
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
 	for image in jobs operator sbom; do \
-	    from="pyproject.toml --extra $$image"; [ $$image = sbom ] && from=images/sbom/requirements.in; \
+	    from=images/$$image/requirements.in; [ -e $$from ] || from="pyproject.toml --extra $$image"; \
 	    $(UV) pip compile $$from --constraint constraints.txt \
 	        --python-version 3.11 --python-platform linux --generate-hashes \
 	        --no-emit-index-url --no-emit-find-links --no-annotate \

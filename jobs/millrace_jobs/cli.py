@@ -19,6 +19,7 @@ from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.run import driver, partitioner, run
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
+from millrace_support.extras import extras_reported
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
@@ -95,8 +96,9 @@ def _add_other_commands() -> None:
 def main() -> None:
     """Run the command line; report a user error in one sentence and exit with its status."""
     try:
-        _add_other_commands()
-        app()
+        with extras_reported():
+            _add_other_commands()
+            app()
     except MillraceError as error:
         if "--debug" in sys.argv:
             raise
