@@ -15,6 +15,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.checkpoint import checkpoint
 from millrace_jobs.commands.explain import explain, validate
 from millrace_jobs.commands.get import get
+from millrace_jobs.commands.init import init
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.run import driver, partitioner, run
 from millrace_jobs.commands.state import state
@@ -29,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-COMMANDS: tuple[Callable[..., None], ...] = (produce, run, driver, partitioner, validate, explain, get)
+COMMANDS: tuple[Callable[..., None], ...] = (init, produce, run, driver, partitioner, validate, explain, get)
 """In the order of the help."""
 
 for command in COMMANDS:
