@@ -160,7 +160,7 @@ def _unanswered(options: str) -> MillraceError:
     """Return the error of a question that cannot be asked, since there is no terminal."""
     message = f"there is no terminal to ask on, and {options} is not given"
     hint = (
-        "give --sample, --input FILE or --topic TOPIC, --group-by COLUMN, --window DURATION and --output console or FOLDER;"
-        " or --yes for the suggested answers"
+        "give --sample, --input FILE or --topic TOPIC, --group-by COLUMN, --window DURATION and --output console or "
+        "FOLDER; or --yes for the suggested answers"
     )
     return MillraceError(Problem(message, hint))

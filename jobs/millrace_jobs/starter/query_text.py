@@ -17,9 +17,9 @@ CONSOLE = "console"
 class Answers:
     """What the user wants.
 
-    ``input`` or ``topic`` is where records come from. ``group_by`` is the path of a column, ``window`` a duration such as
-    ``1 hour`` over the event time ``time``; empty for none. ``output`` is ``console`` or a folder for CSV files, unless
-    results go to ``output_topic``.
+    ``input`` or ``topic`` is where records come from. ``group_by`` is the path of a column, ``window`` a duration
+    such as ``1 hour`` over the event time ``time``; empty for none. ``output`` is ``console`` or a folder for CSV
+    files, unless results go to ``output_topic``.
     """
 
     columns: Columns
