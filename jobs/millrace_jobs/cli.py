@@ -21,22 +21,26 @@ from millrace_jobs.commands.run import driver, partitioner, run
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
 from millrace_support.extras import extras_reported
+from millrace_support.help_groups import ADMINISTRATION, WIDTH, GroupedHelp
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
+    cls=GroupedHelp,
+    context_settings={"max_content_width": WIDTH},
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-COMMANDS: tuple[Callable[..., None], ...] = (init, produce, run, driver, partitioner, validate, explain, get)
+COMMANDS: tuple[Callable[..., None], ...] = (init, validate, run, explain, get, produce)
 """In the order of the help."""
 
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")
+for started_by_others in (driver, partitioner):
+    app.command(hidden=True)(started_by_others)
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,7 +74,7 @@ def prepare_runs(
             CLIENTS[name].fetch(typer.echo)
 
 
-@app.command()
+@app.command(rich_help_panel=ADMINISTRATION)
 def crd(
     format: Annotated[
         Literal["yaml", "json-schema"], typer.Option(help="The CustomResourceDefinition, or a JSON schema for editors.")

@@ -6,6 +6,7 @@ A query's command reads it (``query``), which starts the JVM, and runs a ``run.j
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +30,11 @@ GRACE = 25.0
 def run(
     file: QueryFile,
     once: Annotated[
-        bool, typer.Option("--once", help="Process the available records, close all windows, then exit.")
+        bool,
+        typer.Option(
+            "--once",
+            help="Process the available records, close all windows for good, then exit.",
+        ),
     ] = False,
     available_now: Annotated[
         bool,
@@ -46,6 +51,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
+    began = time.monotonic()
     if once and available_now:
         raise typer.BadParameter("--once closes all windows at the end, --available-now leaves them open: choose one")
 
@@ -57,7 +63,8 @@ def run(
 
         ends = once or available_now
         platform = OneProcess(plan)
-        return Job(chosen, platform, ends, metrics_port, lookups_port, debug, file, leaves_open=available_now)
+        ports = (metrics_port, lookups_port)
+        return Job(chosen, platform, ends, *ports, debug, file, leaves_open=available_now, began=began)
 
     _run(job, grace)
 
