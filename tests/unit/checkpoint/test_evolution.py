@@ -183,7 +183,7 @@ def test_on_a_claim_another_name_starts_over(log):
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log
         )
     (problem,) = raised.value.problems
-    assert problem.hint == "write it as it was, or give the query another name to start over"
+    assert problem.hint == "write it as it was, or give the query another metadata.name to start over"
 
 
 def test_every_change_that_cannot_be_is_told_with_both_values(log):
