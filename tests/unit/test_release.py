@@ -31,7 +31,8 @@ def test_the_wheel_has_the_packages_and_their_data_and_nothing_else(release: Pat
     assert "millrace = millrace_jobs.cli:main" in entry_points
     for package in ("jobs/millrace_jobs", "operator/millrace_operator"):
         folder = (ROOT / package).parent
-        data = [path for path in (ROOT / package).rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+        data = [path for path in (ROOT / package).rglob("*") if path.is_file() and path.suffix != ".py"]
+        data = [path for path in data if path.parent.name != "__pycache__"]
         assert [path.name for path in data if str(path.relative_to(folder)) not in names] == []
 
 

@@ -217,10 +217,9 @@ class Job:
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             if unread and (note := unread_note(self.query.spec, opened.sources, run.engine.checkpoint, before)):
                 observer.message(note)
-            if outcome == "finished" and self.once and not self.leaves_open:
-                until = closed_until(run.engine.checkpoint)
-                if until is not None and until != closed:
-                    observer.message(all_closed(until))
+            until = closed_until(run.engine.checkpoint)
+            if until is not None and until != closed and outcome == "finished":
+                observer.message(all_closed(until))
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
