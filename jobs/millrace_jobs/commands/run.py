@@ -16,6 +16,7 @@ import typer
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.query import Debug, QueryFile, QueryName, query_for_spark
+from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
 if TYPE_CHECKING:
@@ -134,8 +135,9 @@ def _run(create_job: Callable[[], Job], grace: float) -> None:
     from millrace_jobs.run.failures import write_report
 
     try:
-        job = create_job()
-    except MillraceError as error:
+        with extras_reported():
+            job = create_job()
+    except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)
         raise
