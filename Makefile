@@ -15,7 +15,7 @@ LAB_PROGRAM = $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated docs format generate chart-files package bench bench-name demo constraints clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated docs format generate chart-files package release bench bench-name demo constraints clean
 
 help:  ## List the targets, on one screen
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -139,9 +139,12 @@ chart-files: lab  ## Write what is generated from the chart: its README, a base
 	$(LAB_PROGRAM) helm template millrace charts/millrace --namespace millrace --kube-version 1.30.0 --no-hooks \
 	    --set crds.install=false >charts/kustomize/operator.yaml
 
-package: lab  ## Pack the chart into out/charts, for helm push
-	mkdir -p out/charts
-	$(LAB_PROGRAM) helm package charts/millrace --destination out/charts
+package: setup  ## Pack the chart into out/charts, for helm push
+	$(BIN)/python -m tools.release --chart out/charts
+
+release: setup  ## Make wheel, sdist, chart, checksums, in out/release
+	rm -rf out/release
+	$(BIN)/python -m tools.release out/release
 
 bench: bench-name $(if $(filter $(NAME),$(BENCHES_IN_THE_LAB)),lab,setup)  ## Run one benchmark: NAME=peers ARGS="--rounds 1"
 	$(BIN)/python -m $(or $(MODULE_$(NAME)),bench.$(NAME)) $(ARGS)
@@ -161,7 +164,7 @@ constraints:  ## Pin what pyproject.toml asks for (uv; UPGRADE=--upgrade: all)
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
 	for image in jobs operator sbom; do \
-	    from="pyproject.toml --extra $$image"; [ $$image = sbom ] && from=images/sbom/requirements.in; \
+	    from=images/$$image/requirements.in; [ -e $$from ] || from="pyproject.toml --extra $$image"; \
 	    $(UV) pip compile $$from --constraint constraints.txt \
 	        --python-version 3.11 --python-platform linux --generate-hashes \
 	        --no-emit-index-url --no-emit-find-links --no-annotate \

@@ -135,8 +135,8 @@ def test_a_terminal_shows_frames_and_a_summary_and_nothing_else(tmp_path: Path) 
         result = run.finish()
     assert result.status == 0, result
     assert re.search(r"metrics +http://127.0.0.1:\d+/metrics", result.out)
-    assert re.search(r"batch +rows +rows/s +W +lag +imbalance +plan +late +rejected", result.out)
-    assert re.search(r"\n +0 +2 +\d+ +[\d.]+ +0 +[\d.]+ +hash m=2 n=2 +0 +0\r", result.out)
+    assert re.search(r"batch +rows +rows/s +results +W +lag +imbalance +plan +late +rejected", result.out)
+    assert re.search(r"\n +0 +2 +\d+ +0 +[\d.]+ +0 +[\d.]+ +hash m=2 n=2 +0 +0\r", result.out)
     assert "results of batch" in result.out
     assert re.search(r"2024-01-01 00:00:00.* a +1 +1 ", result.out)
     assert "query finished: 2 rows in " in result.out

@@ -6,6 +6,7 @@ A query's command reads it (``query``), which starts the JVM, and runs a ``run.j
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ import typer
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.query import Debug, QueryFile, QueryName, query_for_spark
+from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
 if TYPE_CHECKING:
@@ -29,7 +31,11 @@ GRACE = 25.0
 def run(
     file: QueryFile,
     once: Annotated[
-        bool, typer.Option("--once", help="Process the available records, close all windows, then exit.")
+        bool,
+        typer.Option(
+            "--once",
+            help="Process the available records, close all windows for good, then exit.",
+        ),
     ] = False,
     available_now: Annotated[
         bool,
@@ -46,6 +52,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
+    began = time.monotonic()
     if once and available_now:
         raise typer.BadParameter("--once closes all windows at the end, --available-now leaves them open: choose one")
 
@@ -57,7 +64,8 @@ def run(
 
         ends = once or available_now
         platform = OneProcess(plan)
-        return Job(chosen, platform, ends, metrics_port, lookups_port, debug, file, leaves_open=available_now)
+        ports = (metrics_port, lookups_port)
+        return Job(chosen, platform, ends, *ports, debug, file, leaves_open=available_now, began=began)
 
     run_job(job, grace)
 
@@ -127,8 +135,9 @@ def run_job(create_job: Callable[[], Job], grace: float) -> None:
     from millrace_jobs.run.failures import write_report
 
     try:
-        job = create_job()
-    except MillraceError as error:
+        with extras_reported():
+            job = create_job()
+    except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)
         raise

@@ -55,6 +55,7 @@ class BatchReport:
     ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970; ``earliest_event`` the
     earliest one, if it is before 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
+    ``results`` is how many rows went to the sink; None if that is not known.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
 
@@ -99,6 +100,7 @@ class BatchReport:
     latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
     incomplete: int = 0
+    results: int | None = None
 
     @property
     def work(self) -> float:

@@ -39,7 +39,7 @@ from millrace_jobs.run.inputs import (
     waiting_note,
 )
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
-from millrace_jobs.run.late_records import closed_until, why_late
+from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
@@ -89,6 +89,9 @@ class Job:
     leaves_open: bool = False
     service_port: int | None = None
     """Port for look-ups by other pods, where the query asks for them; None where there are no other pods."""
+
+    began: float = field(default_factory=time.monotonic)
+    """When the run was asked for, by the monotonic clock: the summary says how long its start took."""
 
     console: Console = field(default_factory=Console)
     display: Display | None = None
@@ -243,6 +246,9 @@ class Job:
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             if unread and (note := unread_note(self.query.spec, opened.sources, run.environment.checkpoint, before)):
                 observer.message(note)
+            until = closed_until(run.engine.checkpoint)
+            if until is not None and until != closed and outcome == "finished":
+                observer.message(all_closed(until))
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
@@ -262,6 +268,7 @@ class Job:
                     observer.tally.summary(
                         outcome,
                         results=run.results,
+                        start_seconds=began - self.began,
                         seconds=seconds,
                         plan_changes=run.plan_changes,
                         output=run.query.sink.place,

@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Literal
 
@@ -101,6 +101,7 @@ class RunLoop:
     accepted: Callable[[], None] = lambda: None
     is_accepted: bool = False
     results: int = 0
+    _written: dict[int, int] = field(default_factory=dict)
     _streaming_query: StreamingQuery | None = None
     _draining: bool = False
     _consumed: Mapping[str, Position] = field(default_factory=dict)
@@ -313,7 +314,8 @@ class RunLoop:
                 tables.for_batch(checkpoint.contents(number)),
                 context,
             )
-        self.results += self.query.sink.write(results, batch)
+        self._written[number] = self.query.sink.write(results, batch)
+        self.results += self._written[number]
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         context.setLocalProperty("callSite.short", self.query.name)
 
@@ -357,7 +359,7 @@ class RunLoop:
         self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
-        self.watcher.batch(report)
+        self.watcher.batch(replace(report, results=self._written.pop(report.batch, None)))
 
     def _require_alive(self) -> None:
         """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""

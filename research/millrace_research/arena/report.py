@@ -99,7 +99,14 @@ def scenario_of(trace: str, setting: ScenarioSetting) -> Scenario:
         read = read_trace(Path(trace))
         if read.duration < _FEWEST_BATCHES * setting.interval:
             raise _too_short(trace, read.duration, setting.interval)
-        return recorded(read, setting)
+        scenario = recorded(read, setting)
+        if setting.peak is None:
+            typer.echo(
+                f"note: the rates of {trace} are scaled by {scenario.trace.peak / read.peak:.3g}, from a peak of "
+                f"{read.peak:,.0f}/s to {scenario.trace.peak:,.0f}/s; --peak {read.peak:g} leaves them as they are",
+                err=True,
+            )
+        return scenario
     except FileNotFoundError:
         problem = f'--trace: there is no file "{trace}", and no synthetic load of that name'
         raise MillraceError(Problem(problem, f"check the path, or write one of {', '.join(SYNTHETIC)}")) from None
