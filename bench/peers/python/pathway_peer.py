@@ -45,7 +45,11 @@ class ValueCounts(pw.BaseCustomAccumulator):
 
 top_values = pw.reducers.udf_reducer(ValueCounts)
 records = pw.io.kafka.read(
-    SETTINGS, os.environ["SOURCE"], schema=TopicRecord, format="json", autocommit_duration_ms=int(os.environ["INTERVAL"])
+    SETTINGS,
+    os.environ["SOURCE"],
+    schema=TopicRecord,
+    format="json",
+    autocommit_duration_ms=int(os.environ["INTERVAL"]),
 )
 records = records.with_columns(time=pw.this.at.dt.strptime("%Y-%m-%dT%H:%M:%S.%fZ"))
 windows = records.windowby(
