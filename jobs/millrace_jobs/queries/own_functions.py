@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -63,14 +62,12 @@ def _call_problems(sql: str, functions: dict[str, ScalarFunction]) -> Iterator[P
 def register(spark: SparkSession, functions: tuple[ScalarFunction, ...]) -> None:
     """Make Spark know the functions, which its Python workers import and call for the arrays of a batch."""
     for function in functions:
-        spark.udf.register(function.name, arrow_udf(_calls(function), from_arrow_type(function.type)))
+        # by its annotations, which PySpark prefers, and which the overloads in its stubs leave out
+        udf = arrow_udf(_calls(function), from_arrow_type(function.type))  # type: ignore[call-overload]
+        spark.udf.register(function.name, udf)
 
 
-class _ArrowCall(Protocol):
-    def __call__(self, *arguments: pa.Array) -> pa.Array: ...
-
-
-def _calls(function: ScalarFunction) -> _ArrowCall:
+def _calls(function: ScalarFunction) -> Callable[..., pa.Array]:
     """Return a function of the form by whose annotations Spark knows an Arrow UDF."""
 
     def call(*arguments: pa.Array) -> pa.Array:
