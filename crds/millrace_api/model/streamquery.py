@@ -149,8 +149,8 @@ class Query(Model):
     python: Annotated[PythonQuery | None, CheckpointChange.STATE] = Field(
         default=None, description="A Python aggregator."
     )
-    functions: Annotated[dict[FunctionName, FunctionSpec], FREE] = Field(
-        default={}, max_length=32, description="Functions in Python that the SQL may call, by name."
+    functions: Annotated[dict[FunctionName, FunctionSpec] | None, FREE] = Field(
+        default=None, min_length=1, max_length=32, description="Functions in Python that the SQL may call, by name."
     )
 
 

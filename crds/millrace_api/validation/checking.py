@@ -281,11 +281,12 @@ class _Check:
             self._add((*at, "window", "column"), message, hint)
 
     def _check_functions(self) -> None:
-        if not self._spec.query.functions:
+        functions = self._spec.query.functions
+        if functions is None:
             return
         from millrace_api.sql.own_functions import name_problem, returns_problem  # loads sqlglot
 
-        for name, function in self._spec.query.functions.items():
+        for name, function in functions.items():
             at: Location = ("spec", "query", "functions", name)
             if found := name_problem(name):
                 self._add(at, *found)
@@ -314,7 +315,7 @@ class _Check:
                 emit=output.emit,
                 takes_back=output.sink.replaces_rows and output.partitioner.algorithm is not Algorithm.NATIVE,
                 more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
-                own_functions=self._spec.query.functions,
+                own_functions=self._spec.query.functions or (),
                 as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
             )
             new = [problem for problem in found if problem not in seen]

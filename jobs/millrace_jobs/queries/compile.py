@@ -75,7 +75,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
         return compile_aggregator(spec.query.python, schemas)
     sql = spec.query.sql
     assert sql is not None
-    if spec.query.functions:
+    if spec.query.functions is not None:
         check_own_functions(spec.query)
         register(spark, functions_of(spec.query))
     try:

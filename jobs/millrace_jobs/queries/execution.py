@@ -243,7 +243,7 @@ class CompiledQuery:
         leaving = self.execution.result_partitions(partitions)
         how, steps = self.execution.explain(self.result, spec, sources, pin, leaving)
         drawn = "\n   |\n".join(f"  {step}" for step in steps)
-        own = spec.query.functions.items()
+        own = (spec.query.functions or {}).items()
         functions = [f"function {name} -> {each.returns}: {each.python}, over Arrow arrays" for name, each in own]
         code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
         return "\n".join([f"{how}\n\n{drawn}", *([""] if functions or code else []), *functions, *code])

@@ -24,7 +24,7 @@ def functions_of(query: Query) -> tuple[ScalarFunction, ...]:
     """Return the functions that a query declares, none of which is imported yet."""
     return tuple(
         ScalarFunction(name, function.python, declared_schema(f"value {function.returns}").field(0).type)
-        for name, function in query.functions.items()
+        for name, function in (query.functions or {}).items()
     )
 
 

@@ -158,7 +158,7 @@ def _code_problems(query: StreamQuery, path: Path) -> list[Problem]:
 
 def _function_problems(query: StreamQuery, path: Path) -> list[Problem]:
     """Return what keeps the functions of a query from being called by its SQL, in the words of a run."""
-    if not query.spec.query.functions:
+    if query.spec.query.functions is None:
         return []
     from millrace_jobs.queries.own_functions import check_own_functions
 
