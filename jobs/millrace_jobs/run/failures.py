@@ -274,10 +274,15 @@ _MARKS = {
 }
 """Failure class by a mark in Spark's text."""
 
-_PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates)[/\\]")
+_PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates|own_code)[/\\]")
 _FILES_SINK = re.compile(r"millrace_jobs[/\\]sinks[/\\]files\.py$")
 _STATE_STORE = ".execution.streaming.state."
-_PARTS = {"sources": FailureClass.SOURCE, "sinks": FailureClass.SINK, "aggregates": FailureClass.USER_CODE}
+_PARTS = {
+    "sources": FailureClass.SOURCE,
+    "sinks": FailureClass.SINK,
+    "aggregates": FailureClass.USER_CODE,
+    "own_code": FailureClass.USER_CODE,
+}
 
 
 def class_of_text(text: str) -> FailureClass:

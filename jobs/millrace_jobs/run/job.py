@@ -246,7 +246,7 @@ class Job:
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             if unread and (note := unread_note(self.query.spec, opened.sources, run.environment.checkpoint, before)):
                 observer.message(note)
-            until = closed_until(run.engine.checkpoint)
+            until = closed_until(run.environment.checkpoint)
             if until is not None and until != closed and outcome == "finished":
                 observer.message(all_closed(until))
             if observer.tally.late:

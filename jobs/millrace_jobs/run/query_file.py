@@ -156,10 +156,10 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
 
 
 def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
-    """Return what keeps a query's own code from being fetched, or its Python aggregator from being used."""
+    """Return what keeps a query's own code from being fetched or used."""
     code = query.spec.code
     if not code:
-        return _aggregator_problems(query, folder)
+        return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
     if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
@@ -168,9 +168,23 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     with TemporaryDirectory(prefix="millrace-code-") as kept:
         try:
             with using(query.spec.s3), importable(code, folder, Path(kept)):
-                return _aggregator_problems(query, folder)
+                return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
         except MillraceError as error:
             return list(error.problems)
+
+
+def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the functions of a query from being called by its SQL, in the words of a run."""
+    if query.spec.query.functions is None:
+        return []
+    from millrace_jobs.queries.own_functions import check_own_functions
+
+    add_import_folder(folder)
+    try:
+        check_own_functions(query.spec.query)
+    except MillraceError as error:
+        return list(error.problems)
+    return []
 
 
 def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
