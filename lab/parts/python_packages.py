@@ -29,5 +29,13 @@ class PythonPackages(FolderPart):
 
     def fill(self, folder: Path, report: Report) -> None:
         run([sys.executable, "-m", "venv", folder], seconds=120)
-        install: list[str | Path] = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", *self._packages]
+        install: list[str | Path] = [
+            folder / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-compile",
+            *self._packages,
+        ]
         retried(lambda: run(install, seconds=600), report)
