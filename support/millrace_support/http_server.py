@@ -75,7 +75,7 @@ class HttpServer(ThreadingTCPServer):
         readiness: check of ``/readyz``.
         host: address of this machine to listen on, IPv4 or IPv6, or ``ALL_ADDRESSES``.
         port: port to listen on; 0 takes a free one.
-        pages: what answers other paths.
+        pages: sources of the pages, by path.
 
     Raises:
         MillraceError: the server cannot listen on the address, for example because the port is taken.
@@ -221,8 +221,8 @@ class _Handler(MetricsHandler):
         try:
             page = source(parameters)
         except Exception as error:  # probes and metrics go on, and the log has the reason
-            _log.exception("the page cannot be made")
-            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the page cannot be made: {type(error).__name__}")
+            _log.exception("the page cannot be rendered")
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the page cannot be rendered: {type(error).__name__}")
             return
         self._send(page.status, page.content_type, page.body, page.headers)
 

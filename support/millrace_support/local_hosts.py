@@ -1,6 +1,6 @@
 """Whether a request came by a local host name, as a guard against DNS rebinding.
 
-A page of another site, whose name is made to lead to this machine, reaches ports of the loopback interface through the
+A page of another site, whose name resolves to this machine, reaches ports of the loopback interface through the
 browser of a user here; its requests still have the name of that site.
 """
 

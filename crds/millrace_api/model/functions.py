@@ -37,4 +37,4 @@ class FunctionSpec(Model):
     """A deterministic Python function over Arrow arrays, which computes each value from the values of one record."""
 
     python: FunctionPath = Field(description="The function, module:function.", examples=["mypackage.geo:distance"])
-    returns: TypeText = Field(description="Type of its values, a single one in Spark SQL.", examples=["DOUBLE"])
+    returns: TypeText = Field(description="Spark SQL type of its values; not a nested type.", examples=["DOUBLE"])

@@ -45,8 +45,8 @@ class ScalarFunction:
         The function itself is not called for arrays without values.
 
         Raises:
-            MillraceError: the function cannot be imported, raises an exception, or returns something else than an array
-                of its type with as many values as it was given.
+            MillraceError: the function cannot be imported, raises an exception, or returns anything but an array of
+                its type with as many values as it was given.
         """
         rows = len(arguments[0])
         if rows == 0:
@@ -54,12 +54,12 @@ class ScalarFunction:
         function = imported(self.name, self.path)
         try:
             values = function(*map(_plain, arguments))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             hint = f"correct it, or return NULL for values that it cannot use{_SAME_COMMAND}"
             raise self._problem(f"failed: {_describe(error, function)}", hint) from error
         if not isinstance(values, pa.Array):
             hint = f"return an array of {self.type}{_SAME_COMMAND}"
-            raise self._problem(f"returned {type(values).__name__}, which is no pyarrow.Array", hint)
+            raise self._problem(f"returned {type(values).__name__}, which is not a pyarrow.Array", hint)
         if values.type != self.type:
             hint = f"cast it to {self.type}, or change returns{_SAME_COMMAND}"
             raise self._problem(f"returned {values.type} values instead of {self.type}", hint)
@@ -112,7 +112,7 @@ def imported(name: str, path: str) -> Callable[..., object]:
     except ModuleNotFoundError as error:
         hint = "name its wheel in spec.code, install it beside millrace, or put its folder on PYTHONPATH"
         raise _unusable(name, f"{path!r} cannot be imported: {error}", hint) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard ends the process that imports it
         message = f"{path!r} cannot be imported: {_text(error)}"
         raise _unusable(name, message, "correct the module") from error
     function = getattr(module, attribute, None)
@@ -141,7 +141,7 @@ def _plain(argument: pa.Array) -> pa.Array:
     return argument.cast(_TIMESTAMP) if pa.types.is_timestamp(argument.type) else argument
 
 
-def _describe(error: Exception, function: Callable[..., object]) -> str:
+def _describe(error: BaseException, function: Callable[..., object]) -> str:
     """Return what a function raised, with the innermost line of its own file."""
     code = inspect.unwrap(function).__code__
     lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == code.co_filename]
@@ -149,7 +149,7 @@ def _describe(error: Exception, function: Callable[..., object]) -> str:
     return f"{_text(error)}{place}"
 
 
-def _text(error: Exception) -> str:
+def _text(error: BaseException) -> str:
     reason = " ".join(str(error).split())[:_LONGEST_REASON]
     return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
 

@@ -129,8 +129,8 @@ def heat_map(heat: HeatMap) -> Element:
     busiest = max(range(workers), key=lambda worker: heat.newest[worker])
     ratio = heat.ratios[-1][busiest]
     words = (
-        f"{heat.title}, {columns} batches by {workers}: in batch {heat.batches[-1]}, number {busiest} has the most, "
-        f"{heat.newest[busiest]:,} {heat.unit}, {ratio:.1f} times the mean"
+        f"{heat.title}, {columns} batches by {workers}: in batch {heat.batches[-1]}, "
+        f"number {busiest * heat.size} has the most, {heat.newest[busiest]:,} {heat.unit}, {ratio:.1f} times the mean"
     )
     drawing = element(
         "svg",
@@ -145,7 +145,7 @@ def heat_map(heat: HeatMap) -> Element:
     numbers = element(
         "svg",
         [
-            element("text", str(worker), x=26, y=(worker + 0.5) * _ROW, class_="row")
+            element("text", str(worker * heat.size), x=26, y=(worker + 0.5) * _ROW, class_="row")
             for worker in range(0, workers, every)
         ],
         width=32,
@@ -214,7 +214,7 @@ def _bar(row: Bar) -> Element:
     return element("svg", track, element("rect", class_="fill", **place), height=8, aria_hidden="true")
 
 
-def text_table(table: Table, caption: str, *, marked: str = "", label_column: bool = True) -> Element:
+def text_table(table: Table, caption: str, *, marked: str = "") -> Element:
     """Return a table of texts; a cell that begins with a digit or a sign is a number, and aligned as one."""
     head = element(
         "tr", [element("th", name, scope="col", class_=_kind(table, at)) for at, name in enumerate(table.columns)]
@@ -222,9 +222,7 @@ def text_table(table: Table, caption: str, *, marked: str = "", label_column: bo
     body = []
     for number, row in enumerate(table.rows):
         cells = [
-            element("th", text, scope="row")
-            if at == 0 and label_column
-            else element("td", text, class_=_kind(table, at))
+            element("th", text, scope="row") if at == 0 else element("td", text, class_=_kind(table, at))
             for at, text in enumerate(row)
         ]
         body.append(element("tr", cells, class_=marked if number == table.marked else False))

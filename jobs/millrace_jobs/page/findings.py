@@ -53,9 +53,9 @@ class RunFinding:
 
 
 def findings(
-    run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float
+    run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float, *, timed: bool = True
 ) -> list[RunFinding]:
-    """Return what is to be said about a run, the most urgent first; there is at least one finding.
+    """Return the findings on a run, the most urgent first; there is at least one.
 
     Args:
         run: the run as it is known.
@@ -63,11 +63,13 @@ def findings(
         failing: why the query was started again, until it computes.
         alive: the result of the probe of liveness.
         now: seconds since 1970.
+        timed: whether batches are to be in time: false where a run reads what exists and ends, for which it takes
+            batches of many intervals.
     """
-    found = [*_failures(run, failing, alive), *_pace(run, spec, now), *_records(run, spec)]
+    found = [*_failures(run, failing, alive), *(_pace(run, spec, now) if timed else ()), *_records(run, spec)]
     worst = max((each.severity for each in found), default=Severity.WELL)
     if worst < Severity.WARNING:
-        found.append(_state(run, now))
+        found.append(_state(run, now, timed=timed))
     order = {Severity.FAILURE: 0, Severity.WARNING: 1, Severity.WELL: 2, Severity.NOTE: 3}
     return sorted(found, key=lambda each: order[each.severity])
 
@@ -93,7 +95,7 @@ def _problem(error: BaseException) -> tuple[str, str]:
 
 
 def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
-    """Yield what there is to say of the time that batches take, and of the records that wait."""
+    """Yield the findings on the time that batches take, and on the records that wait."""
     silence = now - run.last_sign
     interval = spec.batch_interval.seconds
     if run.batches and not run.is_idle and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS):
@@ -130,7 +132,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
             f"take {typical:.0%} of their interval",
             _faster(run.newest, spec, imbalance),
         )
-    elif waiting > statistics.median(each.rows for each in recent):
+    elif waiting > statistics.median(each.taken for each in recent) and _falls(run.batches):
         yield RunFinding(
             Severity.NOTE, "Catching up", f"{count_text(waiting)} {_unit(spec)} wait, and their number falls"
         )
@@ -143,15 +145,20 @@ def _median_seconds(batches: list[BatchFigures]) -> float:
 
 
 def _growth(batches: tuple[BatchFigures, ...]) -> int:
-    """Return by how many records the lag has grown over the last batches; 0 if it has not grown steadily."""
+    """Return by how much the lag has grown over the last batches; 0 if it has not grown steadily."""
     if len(batches) < TREND:
         return 0
     lags = [each.waiting for each in batches[-TREND:]]
     third = TREND // 3
     means = [sum(lags[first : first + third]) for first in range(0, TREND, third)]
-    rows = statistics.median(each.rows for each in batches[-TREND:])
-    is_growing = means[0] < means[1] < means[2] and lags[-1] - lags[0] > max(rows / 2, 1)
+    taken = statistics.median(each.taken for each in batches[-TREND:])  # in the unit of the lag: files, offsets
+    is_growing = means[0] < means[1] < means[2] and lags[-1] - lags[0] > max(taken / 2, 1)
     return lags[-1] - lags[0] if is_growing else 0
+
+
+def _falls(batches: tuple[BatchFigures, ...]) -> bool:
+    """Return whether fewer records wait than some batches before."""
+    return batches[-1].waiting < batches[-RECENT:][0].waiting
 
 
 def _faster(newest: BatchReport | None, spec: Spec, imbalance: float) -> str:
@@ -193,7 +200,7 @@ def hottest_share(report: BatchReport | None) -> float | None:
 
 
 def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
-    """Yield what there is to say of records that are in no result."""
+    """Yield the findings on records that are in no result."""
     last = run.batches[-TREND:]
     if run.rejected:
         yield RunFinding(
@@ -248,11 +255,11 @@ def _rejected_remedy(spec: Spec) -> str:
     return "compare spec.sources with the records"
 
 
-def _state(run: RunSnapshot, now: float) -> RunFinding:
-    """Return what a run is doing that has nothing urgent."""
+def _state(run: RunSnapshot, now: float, *, timed: bool) -> RunFinding:
+    """Return the finding for a run without warnings."""
     if run.is_idle and (not run.batches or not run.batches[-1].waiting):
         since = "" if not run.batches else f"; the last batch ended {seconds_text(now - run.batches[-1].ended)} ago"
-        return RunFinding(Severity.WELL, "Waiting for data", f"all records that have come were read{since}")
+        return RunFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
     if not run.batches:
         reason = (
             f"the first batch is running, {seconds_text(now - run.began)} after Spark was ready; it takes longest, "
@@ -260,6 +267,9 @@ def _state(run: RunSnapshot, now: float) -> RunFinding:
         )
         return RunFinding(Severity.WELL, "Starting", reason)
     recent = [each for each in run.batches if each.rows][-RECENT:] or list(run.batches[-RECENT:])
+    if not timed:
+        left = f"{count_text(run.batches[-1].waiting)} wait" if run.batches[-1].waiting else "no record waits"
+        return RunFinding(Severity.WELL, "Reading what exists", f"{count_text(run.rows)} records were read, {left}")
     typical = statistics.median(each.utilization for each in recent)
     if typical > 1:
         reason = f"the first {WARM} batches take longer, since processes start and code is compiled"

@@ -20,7 +20,7 @@ MAX_BATCHES = 240
 """Batches that are remembered."""
 
 MAX_LOADS = 32
-"""Most loads of a batch; with more workers, neighbors share one."""
+"""Maximum number of loads of a batch; with more workers, each is the largest of some neighbors."""
 
 MAX_MESSAGES, MAX_TEXT = 20, 2000
 """Messages that are remembered, and characters of each."""
@@ -31,9 +31,11 @@ class BatchFigures:
     """The figures of one finished batch, as charts and findings use them.
 
     ``ended`` is in seconds since 1970. ``rate`` is the records read per second since the end of the batch before it.
+    ``taken`` and ``waiting`` are in the sources' own units, such as files.
     ``median`` and ``p95`` are latencies of its records in seconds; None if their arrival is unknown. ``loads`` are the
-    records of each worker, or the rows and matches of each task of a join; empty if nothing was placed. ``imbalance``
-    is the largest load over the mean, less 1; None without loads.
+    records of each worker, or the rows and matches of each task of a join; empty if nothing was placed. With more than
+    ``MAX_LOADS`` of them, each load is the largest of ``load_size`` neighbors. ``mean_load`` is the mean of all, and
+    ``imbalance`` the largest over the mean, less 1; None without loads.
     """
 
     batch: int
@@ -42,6 +44,7 @@ class BatchFigures:
     interval: float
     rows: int
     rate: float
+    taken: int
     waiting: int
     median: float | None
     p95: float | None
@@ -49,6 +52,8 @@ class BatchFigures:
     rejected: int
     incomplete: int
     loads: tuple[int, ...]
+    load_size: int
+    mean_load: float
     imbalance: float | None
     algorithm: str
 
@@ -114,9 +119,9 @@ class RunHistory:
 
     def batch(self, report: BatchReport) -> None:
         """Add a finished batch."""
-        ended = report.ended.timestamp()
+        ended = report.began.timestamp() + report.seconds  # report.ended is when its event was handled
         before = self._batches[-1].ended if self._batches else ended - report.seconds
-        figures = _figures(report, ended, max(ended - before, 1e-3))
+        figures = _figures(report, ended, max(ended - before, report.seconds, 1e-3))
         delay = self._delay.after(report)
         with self._lock:
             self._batches.append(figures)
@@ -172,6 +177,7 @@ class RunHistory:
 def _figures(report: BatchReport, ended: float, since: float) -> BatchFigures:
     loads = report.worker_rows or _join_loads(report)
     median, p95 = (_quantile(report.latencies, share) for share in (0.5, 0.95))
+    size = -(-len(loads) // MAX_LOADS) or 1
     cost = placement_of(report)
     imbalance = cost.load_imbalance_ratio if cost is not None else _imbalance(loads)
     return BatchFigures(
@@ -181,13 +187,16 @@ def _figures(report: BatchReport, ended: float, since: float) -> BatchFigures:
         interval=report.interval,
         rows=report.rows,
         rate=report.rows / since,
+        taken=report.taken,
         waiting=report.waiting,
         median=median,
         p95=p95,
         late=report.late,
         rejected=report.rejected,
         incomplete=report.incomplete,
-        loads=_grouped(loads),
+        loads=tuple(max(loads[first : first + size]) for first in range(0, len(loads), size)),
+        load_size=size,
+        mean_load=sum(loads) / max(len(loads), 1),
         imbalance=imbalance,
         algorithm="-" if report.pin is None else report.pin.algorithm,
     )
@@ -203,11 +212,6 @@ def _join_loads(report: BatchReport) -> tuple[int, ...]:
 
 def _imbalance(loads: tuple[int, ...]) -> float | None:
     return max(loads) * len(loads) / sum(loads) - 1 if sum(loads) else None
-
-
-def _grouped(loads: tuple[int, ...]) -> tuple[int, ...]:
-    size = -(-len(loads) // MAX_LOADS) or 1
-    return tuple(sum(loads[first : first + size]) for first in range(0, len(loads), size))
 
 
 def _quantile(latencies: RecordLatencies, share: float) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 from xml.etree.ElementTree import Element
@@ -28,7 +30,9 @@ class LookupResult:
 
 def looked_up(parameters: str, url: str) -> LookupResult | None:
     """Look up what the query part of the page's URL asks for, at the URL of look-ups; None if it asks for nothing."""
-    given = parse_qs(parameters, max_num_fields=8, keep_blank_values=True)
+    given: Mapping[str, list[str]] = {}
+    with suppress(ValueError):  # more fields than the form has
+        given = parse_qs(parameters, max_num_fields=8, keep_blank_values=True)
     if "key" not in given:
         return None
     written, is_prefix = given["key"][0], given.get("by") == ["prefix"]
@@ -78,9 +82,13 @@ def _found(result: LookupResult | None) -> Element | None:
     if result.answer is None:
         return element("p", result.problem, class_="problem", role="alert")
     rows = [row for row in result.answer.rows if row is not None]
+    batch = result.answer.batch
+    when = "before the first batch" if batch is None else f"as of batch {batch}"
     if not rows:
-        return element("p", f"No row has the key {result.written}.", role="status")
+        asked = f" begins with {result.written}" if result.is_prefix else f" has the key {result.written}"
+        text = f"No row{asked}, {when}." if result.written else f"The table has no rows, {when}."
+        return element("p", text, role="status")
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = tuple(tuple(cell_text(row.get(name)) for name in names) for row in rows)
-    as_of = f"{len(rows)} rows as of batch {result.answer.batch}"
-    return text_table(Table(tuple(names), cells), as_of + (", and there are more" if result.answer.next else ""))
+    found = f"{'1 row' if len(rows) == 1 else f'{len(rows)} rows'} {when}"
+    return text_table(Table(tuple(names), cells), found + (", and there are more" if result.answer.next else ""))

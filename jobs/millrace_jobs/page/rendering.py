@@ -185,4 +185,4 @@ def _messages(view: PageView) -> Element | None:
     if not view.messages:
         return None
     rows = [element("li", element("time", time), f" {text}") for time, text in view.messages]
-    return _section("messages", "What the run has said, the newest first", element("ol", rows, class_="messages"))
+    return _section("messages", "Messages, newest first", element("ol", rows, class_="messages"))

@@ -45,6 +45,7 @@ class RunFacts:
     ``plan_origin`` says where plans come from: empty if the run makes its own, else a sentence. ``chooses`` is whether
     ``auto`` chooses the algorithm in this run, and ``candidates`` returns its latest predictions by algorithm.
     ``failing`` returns why the query was started again, until it computes. ``output`` is the place of the results.
+    ``timed`` is whether batches are to be in time, which those of a run that reads what exists and ends are not.
     ``key`` has the names of the key's columns of a table that can be looked up, and ``lookups`` is the URL of the
     look-ups; empty if the page may not look rows up.
     """
@@ -56,6 +57,7 @@ class RunFacts:
     candidates: Callable[[], Mapping[str, Candidate]] = dict
     failing: Callable[[], MillraceError | None] = lambda: None
     output: str = ""
+    timed: bool = True
     key: tuple[str, ...] = ()
     lookups: str = ""
 
@@ -88,13 +90,17 @@ class LineChart:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Loads of workers by batch: ``ratios`` has the load over the mean of its batch, shape ``(batches, workers)``."""
+    """Loads of workers by batch: ``ratios`` has the load over the mean of its batch, shape ``(batches, workers)``.
+
+    With many workers, each load is the largest of ``size`` neighbors, load ``i`` beginning with worker ``i * size``.
+    """
 
     title: str
     batches: tuple[int, ...]
     ratios: tuple[tuple[float, ...], ...]
     newest: tuple[int, ...]
     unit: str
+    size: int = 1
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float) -> PageView:
         name=facts.query.name,
         as_of=_clock(now, seconds=True),
         facts=_run_facts(run, facts, now),
-        findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now)),
+        findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed)),
         charts=_charts(run),
         batches=_batch_table(run),
         plan=_plan(report),
@@ -324,15 +330,18 @@ def _heat_map(run: RunSnapshot) -> HeatMap | None:
         return None
     workers = len(loaded[-1].loads)
     shown = [each for each in loaded if len(each.loads) == workers][-HEAT_BATCHES:]
-    ratios = tuple(tuple(load * workers / sum(each.loads) for load in each.loads) for each in shown)
+    ratios = tuple(tuple(load / each.mean_load for load in each.loads) for each in shown)
     is_join = run.newest is not None and not run.newest.worker_rows and bool(run.newest.joins)
     title = "Rows and matches by task of the join" if is_join else "Records by worker"
+    size = shown[-1].load_size
+    title += f", the largest of each {size} neighbors" if size > 1 else ""
     return HeatMap(
         title,
         tuple(each.batch for each in shown),
         ratios,
         shown[-1].loads,
         "rows and matches" if is_join else "records",
+        size,
     )
 
 

@@ -1,4 +1,4 @@
-"""The functions of a query's own: those that its spec declares, their calls, and Spark's knowledge of them."""
+"""The functions of a query's own: those that its spec declares, their calls, and their registration in Spark."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _call_problems(sql: str, functions: dict[str, ScalarFunction]) -> Iterator[P
 
 
 def register(spark: SparkSession, functions: tuple[ScalarFunction, ...]) -> None:
-    """Make Spark know the functions, which its Python workers import and call for the arrays of a batch."""
+    """Register the functions in Spark, whose Python workers import them and call for the arrays of a batch."""
     for function in functions:
         # by its annotations, which PySpark prefers, and which the overloads in its stubs leave out
         udf = arrow_udf(_calls(function), from_arrow_type(function.type))  # type: ignore[call-overload]

@@ -217,6 +217,7 @@ class Job:
             candidates=lambda: {} if auto is None else auto.selector.candidates,
             failing=lambda: None if self._run is None else self._run.failing,
             output=prepared.sink.place,
+            timed=not self.once,
             key=() if prepared.lookups is None else prepared.lookups.key,
             lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
         )

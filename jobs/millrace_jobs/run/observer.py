@@ -168,7 +168,7 @@ class Observer:
         self._record_counts()
         self.platform.idle(pin)
         if self.waiting:
-            self.display.message(self.waiting)
+            self.message(self.waiting)
             self.waiting = ""
 
     def _record_counts(self) -> None:

@@ -50,8 +50,9 @@ def query_of(
     if in_pod:
         return chosen[0]
     folder = file.absolute().parent
-    if chosen[0].spec.query.python is not None and os.pathsep in str(folder):
-        message = f"Python cannot import aggregators from {folder}, which has a {os.pathsep!r} in its name"
+    query = chosen[0].spec.query
+    if (query.python is not None or query.functions) and os.pathsep in str(folder):
+        message = f"Python cannot import modules from {folder}, which has a {os.pathsep!r} in its name"
         raise MillraceError(Problem(message, "rename the folder", str(file)))
     add_import_folder(folder)
     return chosen[0]

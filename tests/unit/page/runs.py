@@ -33,7 +33,8 @@ def history(*batches, seconds_apart=2.0):
     kept = RunHistory(clock)
     for number, batch in enumerate(batches):
         clock.now += seconds_apart
-        kept.batch(replace(batch, batch=number, ended=datetime.fromtimestamp(clock.now, UTC)))
+        began = datetime.fromtimestamp(clock.now - batch.seconds, UTC)
+        kept.batch(replace(batch, batch=number, began=began, ended=datetime.fromtimestamp(clock.now, UTC)))
     return kept, clock
 
 

@@ -12,9 +12,9 @@ from .runs import a_late_batch, a_skewed_batch, alive, history
 FIXED = a_query("spec", "partitioner", value={"algorithm": "hash"})
 
 
-def found(kept, clock, query=None, failing=None, probe=None):
+def found(kept, clock, query=None, failing=None, probe=None, timed=True):
     spec = (query or a_query()).spec
-    return findings(kept.snapshot(), spec, failing, probe or alive(), clock.now)
+    return findings(kept.snapshot(), spec, failing, probe or alive(), clock.now, timed=timed)
 
 
 def verdict(*args, **options):
@@ -83,6 +83,21 @@ def test_a_lag_that_grows_although_batches_are_in_time_is_found():
 def test_a_lag_that_falls_is_caught_up():
     titles = [each.title for each in found(*history(*[a_batch(waiting=90_000 - n * 4000) for n in range(14)]))]
     assert titles == ["Keeping up", "Catching up"]
+
+
+def test_a_lag_that_stays_is_not_said_to_fall():
+    assert [each.title for each in found(*history(*[a_batch(waiting=90_000)] * 6))] == ["Keeping up"]
+
+
+def test_a_lag_of_files_is_compared_with_the_files_of_a_batch():
+    batches = [a_batch(rows=1_000_000, taken=4, waiting=10 + 15 * number) for number in range(14)]
+    assert verdict(*history(*batches)).title == "Lag is growing"
+
+
+def test_long_batches_of_a_run_over_what_exists_are_no_warning():
+    first = verdict(*history(*[a_late_batch(waiting=40)] * 6), timed=False)
+    assert (first.severity, first.title) == (Severity.WELL, "Reading what exists")
+    assert first.reason.endswith("records were read, 40 wait")
 
 
 def test_a_skewed_load_in_time_is_noted_below_the_verdict():

@@ -39,7 +39,7 @@ def test_only_the_last_batches_are_kept_and_all_are_counted():
 def test_a_batch_is_kept_in_bounded_memory():
     batch = newest(a_batch(worker_rows=(1,) * 1000, worker_keys=(1,) * 1000, distinct_keys=1000))
     assert len(batch.loads) <= MAX_LOADS
-    assert sum(batch.loads) == 1000
+    assert (set(batch.loads), batch.load_size, batch.mean_load) == ({1}, 32, 1)
     size = sys.getsizeof(batch) + sum(sys.getsizeof(getattr(batch, field.name)) for field in fields(BatchFigures))
     assert size < 2048
 

@@ -92,10 +92,10 @@ def test_a_page_that_cannot_be_made_takes_nothing_else_with_it(run, caplog):
 
     kept, clock = run
     with served(LivePage(kept, facts(failing=broken), clock)) as server:
-        assert ask(server)[::2] == (500, "the page cannot be made: ZeroDivisionError\n")
+        assert ask(server)[::2] == (500, "the page cannot be rendered: ZeroDivisionError\n")
         assert ask(server, "/healthz")[0] == 200
         assert ask(server, "/elsewhere")[2] == "there are the page /, /metrics, /healthz and /readyz\n"
-    assert "the page cannot be made" in caplog.text
+    assert "the page cannot be rendered" in caplog.text
 
 
 def test_a_look_up_that_nothing_answers_is_a_page_with_the_reason(run):

@@ -37,7 +37,7 @@ def shown(url):
 
 
 def test_the_row_of_a_key_is_shown(shown):
-    assert "1 rows as of batch 1204originnumberdelayJFK10<b>late</b>" in shown("key=JFK%2C10")
+    assert "1 row as of batch 1204originnumberdelayJFK10<b>late</b>" in shown("key=JFK%2C10")
 
 
 def test_rows_that_begin_with_a_value_are_shown(shown):
@@ -51,7 +51,7 @@ def test_without_a_key_the_first_rows_are_shown(shown):
 
 
 def test_a_key_without_a_row_is_said(shown):
-    assert "No row has the key LGA,1." in shown("key=LGA%2C1")
+    assert "No row has the key LGA,1, as of batch 1204." in shown("key=LGA%2C1")
 
 
 def test_a_key_that_is_none_is_refused_with_what_to_write(shown):

@@ -201,9 +201,9 @@ def looked_up(result):
 
 def test_rows_that_are_found_are_a_table_and_what_went_wrong_is_said():
     answer = TableAnswer("", "fares", 7, [{"cell": "a", "n": None}, None], None)
-    assert "1 rows as of batch 7cellnaNULL" in looked_up(LookupResult("a", False, answer))
+    assert "1 row as of batch 7cellnaNULL" in looked_up(LookupResult("a", False, answer))
     nothing = TableAnswer("", "fares", 7, [None], None)
-    assert "No row has the key a." in looked_up(LookupResult("a", False, nothing))
+    assert "No row has the key a, as of batch 7." in looked_up(LookupResult("a", False, nothing))
     assert "the key is none" in looked_up(LookupResult("a", False, problem="the key is none"))
 
 

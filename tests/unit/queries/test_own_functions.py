@@ -136,7 +136,7 @@ def test_where_the_sql_skips_a_value_its_exception_is_none():
         ("inverse", "failed: ZeroDivisionError: float division by zero (functions_in_tests.py, line 12); correct it"),
         ("shorter", "returned an array of length 1 for 2 records; return a value for each record"),
         ("shown", "returned string values instead of double; cast it to double, or change returns"),
-        ("listed", "returned list, which is no pyarrow.Array; return an array of double"),
+        ("listed", "returned list, which is not a pyarrow.Array; return an array of double"),
     ],
 )
 def test_a_call_that_fails_names_the_function_and_what_to_do(name, said):

@@ -43,7 +43,7 @@ def key_of(kind: str, replica: int) -> str:
 def replica_in(key: str, kind: str, replicas: int) -> int | None:
     """Return the number of the replica in a key of that kind; None if it is another key, or not below ``replicas``."""
     found, _, number = key.partition("/")
-    if found != kind or not (number.isascii() and number.isdigit()) or len(number) > 9:
+    if found != kind or not (number.isascii() and number.isdigit()) or len(number) > 9 or number != str(int(number)):
         return None
     return int(number) if int(number) < replicas else None
 

@@ -18,6 +18,12 @@ function replace(section, fresh) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
+function insert(fresh) {
+  let next = fresh.nextElementSibling;
+  while (next && !document.getElementById(next.id)) next = next.nextElementSibling;
+  document.getElementById("main").insertBefore(fresh, next && document.getElementById(next.id));
+}
+
 async function update() {
   if (document.hidden) return;
   try {
@@ -30,7 +36,7 @@ async function update() {
       const section = document.getElementById(id), fresh = page.getElementById(id);
       if (section && fresh) replace(section, fresh);
       else if (section) section.remove();
-      else document.getElementById("main").append(fresh);
+      else insert(fresh);
     }
     document.title = page.title;
     updates.textContent = page.getElementById("updates").textContent.replace(/\. .*/, `, new every ${SECONDS} s`);
