@@ -134,7 +134,7 @@ generate: setup  ## Write what the API's models decide, and what the chart ships
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
 
 # Its README, and the base for Kustomize.
-chart-files: lab  ## Write what is generated from the chart: its README, a base
+chart-files: lab  ## Generate the chart's README and the Kustomize base
 	$(LAB_PROGRAM) helm-docs --chart-search-root charts/millrace
 	$(LAB_PROGRAM) helm template millrace charts/millrace --namespace millrace --kube-version 1.30.0 --no-hooks \
 	    --set crds.install=false >charts/kustomize/operator.yaml

@@ -33,6 +33,9 @@ def main(folder: Path) -> None:
         sys.exit(f"{folder} is not empty: name another folder, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     epoch = commit_time()
+    changed = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True)
+    if changed.stdout:
+        print("The checkout has changes that are in no commit: this is no release.", file=sys.stderr)
     build_python(folder, epoch)
     pack_chart(folder, epoch)
     for image in ("jobs", "operator"):
@@ -53,13 +56,19 @@ def commit_time() -> int:
     return int(shown.stdout)
 
 
+def known_files(folder: Path = ROOT) -> list[str]:
+    """Return the files that git has below a folder, by their paths in the repository, in order."""
+    command = ["git", "ls-files", "-z", "--", str(folder)]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(filter(None, listed.stdout.split("\0")))
+
+
 def build_python(folder: Path, epoch: int) -> None:
     """Build the wheel and the source distribution from what git has, so that no left-over of a build gets in."""
     with TemporaryDirectory(prefix="millrace-release-") as place:
         source = Path(place, "source")
         source.mkdir()
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
-        for name in filter(None, listed.stdout.split("\0")):
+        for name in known_files():
             if (ROOT / name).is_file():
                 (source / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, source / name)
@@ -95,7 +104,7 @@ def pack_chart(folder: Path, epoch: int) -> None:
     """Pack the chart as ``helm package`` does, with a fixed order and time."""
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     files = {}
-    for path in sorted(CHART.rglob("*")):
+    for path in map(ROOT.joinpath, known_files(CHART)):
         name = path.relative_to(CHART).as_posix()
         if path.is_file() and not name.startswith(_LEFT_OUT):
             files[f"{about['name']}/{name}"] = (0o644, path.read_bytes())

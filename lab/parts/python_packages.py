@@ -13,7 +13,7 @@ from .part import FolderPart, Report, digest_of, retried
 class PythonPackages(FolderPart):
     """A virtual environment, made of this Python, with some packages and what they need.
 
-    It is not to be moved: its programs name their interpreter.
+    Its programs are run by ``python -m``: scripts in ``bin`` name the folder in which the environment was made.
 
     Args:
         name, slug: see ``FolderPart``.

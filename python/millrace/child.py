@@ -28,6 +28,7 @@ from millrace_jobs.display.display import Summary
 from millrace_jobs.display.plain import PlainDisplay
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.run.query_file import add_import_folder, query_problems, query_warnings
+from millrace_support.extras import extras_reported
 
 
 class Events:
@@ -81,7 +82,9 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_program, daemon=True).start()
     try:
-        events.send("done", **_ACTIONS[request["action"]](request, events))
+        with extras_reported():
+            answer = _ACTIONS[request["action"]](request, events)
+        events.send("done", **answer)
     except MillraceError as error:
         events.send("failed", problems=[asdict(each) for each in error.problems])
         sys.exit(1)

@@ -34,6 +34,8 @@ def document_of(value: Any, annotation: Any) -> Any:
         return value.value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+        return value.item()
     if isinstance(value, Mapping):
         model = _member(annotation, lambda each: isinstance(each, type) and issubclass(each, Model))
         return _mapping(value, annotation) if model is None else _fields(value, model)
@@ -85,14 +87,15 @@ def _path_of(code: type | types.FunctionType) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and quotes what other readers of YAML take for a number."""
+    """Writes texts of several lines as blocks, and quotes what other readers take for something else."""
 
 
-_NUMBER = re.compile(r"[-+.\d][\d_.:eExXoObBa-fA-F+-]*")
+_OTHER = re.compile(r"[-+.\d][\d_.:eExXoObBa-fA-F+-]*|[yYnN]")
+"""Texts that some readers of YAML take for a number or for yes and no."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    style = "|" if "\n" in text else "'" if _NUMBER.fullmatch(text) else None
+    style = "|" if "\n" in text else "'" if _OTHER.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

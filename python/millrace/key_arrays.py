@@ -53,7 +53,7 @@ def _hash_objects(array: NDArray[Any]) -> Hashes:
     """Hash texts, bytes and None; of other objects, all have to be numbers."""
     values = array.tolist()
     known = [value for value in values if value is not None]
-    if known and all(isinstance(value, int | float) for value in known):
+    if known and all(isinstance(value, int | float | np.number | np.bool_) for value in known):
         filled = np.asarray([0 if value is None else value for value in values])
         if filled.dtype.kind == "O":
             raise MillraceError(Problem("keys have integers beyond 64 bits", "pass them as texts", field="keys"))

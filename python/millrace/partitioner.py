@@ -75,7 +75,7 @@ class Partitioner:
         return ids
 
     def resize(self, workers: int) -> Self:
-        """Continue with another number of workers, keeping as much as the algorithm can; figures begin again.
+        """Continue with another number of workers, keeping as much as the algorithm can; figures restart.
 
         >>> p = Partitioner("hash", workers=2).resize(3)
         >>> sorted(set(p.route(range(100)).tolist()))

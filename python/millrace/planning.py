@@ -73,8 +73,8 @@ def simulate(
     with parameters_for_options({"policy": "policies"}):
         names = chosen_policies(policies if isinstance(policies, str) else ",".join(policies))
         require_setting(setting)
-        if isinstance(trace, tuple):
-            load = _trace_of(*trace)
+        if not isinstance(trace, str | PathLike):
+            load = _trace_of(trace)
             scenario = recorded(load, replace(setting, peak=setting.peak or load.peak))
         else:
             scenario = scenario_of(fspath(trace), setting)
@@ -87,16 +87,21 @@ def simulate(
     return FigureTable.of(rows, f"{scenario.name}: {shown}, peak {scenario.trace.peak:,.0f}/s")
 
 
-def _trace_of(times: ArrayLike, rates: ArrayLike) -> Any:
+def _trace_of(trace: Any) -> Any:
+    """Return the trace in a pair of times and rates."""
     import numpy as np
 
     from millrace_research.arena.simulation.traces import Trace
 
-    seconds = np.asarray(times, np.float64)
     try:
+        times, rates = trace
+        if np.asarray(times).dtype.kind in "mM":
+            raise ValueError("the times are dates")
+        seconds = np.asarray(times, np.float64)
         return Trace("trace", seconds - seconds[0] if len(seconds) else seconds, np.asarray(rates, np.float64))
-    except ValueError as error:
-        raise MillraceError(Problem(str(error), "pass as many rates as times, in order", field="trace")) from None
+    except (TypeError, ValueError) as error:
+        hint = "pass two arrays: times in seconds, in order, and as many rates"
+        raise MillraceError(Problem(str(error), hint, field="trace")) from None
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,8 @@ def capacity(
     from millrace_operator.capacity.minimizer import UnattainableError
     from millrace_research.flows.flow_file import read_flow, workload
 
-    written = [f"{name}={each!r}" for name, each in rate.items()] if isinstance(rate, Mapping) else [repr(rate)]
+    rates_given = rate.items() if isinstance(rate, Mapping) else [("", rate)]
+    written = [f"{f'{name}=' if name else ''}{_plain(each)!r}" for name, each in rates_given]
     with tempfile.TemporaryDirectory() as folder, parameters_for_options({}):
         file = _flow_file(flow, Path(folder))
         try:
@@ -165,6 +171,11 @@ def capacity(
         _operators(least["operators"], "Fewest tasks"),
         predicted["throughput_records_per_second"],
     )
+
+
+def _plain(number: Any) -> Any:
+    """Return a number of NumPy as one of Python."""
+    return number.item() if type(number).__module__ == "numpy" else number
 
 
 def _flow_file(flow: str | PathLike[str] | Mapping[str, Any], folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-import inspect
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike
@@ -93,9 +93,9 @@ class StreamQuery:
     ) -> None:
         fields = {
             "sources": sources,
-            "query": {"sql": inspect.cleandoc(query)} if isinstance(query, str) else query,
+            "query": {"sql": _dedented(query)} if isinstance(query, str) else query,
             "sink": _SHOWN if sink is None else sink,
-            **spec,
+            **{field: each for field, each in spec.items() if each is not None},  # None is as if it were left out
         }
         document = {
             "apiVersion": API_VERSION,
@@ -159,7 +159,7 @@ class StreamQuery:
             MillraceError: the copy is not valid.
         """
         if isinstance(sql := spec.get("query"), str):
-            spec["query"] = {"sql": inspect.cleandoc(sql)}
+            spec["query"] = {"sql": _dedented(sql)}
         changed = self._document["spec"] | document_of(spec, Spec)
         kept = {field: each for field, each in changed.items() if each is not None}
         metadata = self._document["metadata"] | ({} if name is None else {"name": name})
@@ -304,8 +304,22 @@ def validate(query: StreamQuery | FilePath, *, connections: FilePath | Iterable[
     """
     if isinstance(query, StreamQuery):
         return query.validate()
-    names = [model.name for model in load_queries(Path(query), _paths(connections))]
-    return [warning for name in names for warning in load(query, name, connections=connections).validate()]
+    warnings: list[Problem] = []
+    problems: list[Problem] = []
+    for model in load_queries(Path(query), _paths(connections)):
+        try:
+            warnings += load(query, model.name, connections=connections).validate()
+        except MillraceError as error:
+            problems += error.problems
+    if problems:
+        raise MillraceError(*problems)
+    return warnings
+
+
+def _dedented(sql: str) -> str:
+    """Return SQL without the indentation of the program that it is in; what is within its lines stays."""
+    first, newline, rest = sql.partition("\n")
+    return (first.lstrip() + newline + textwrap.dedent(rest)).strip()
 
 
 def _paths(files: FilePath | Iterable[FilePath]) -> list[Path]:

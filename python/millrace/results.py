@@ -81,14 +81,21 @@ def read_results(spec: Spec, *, latest: bool = False, key: Sequence[str] | None 
         hint = 'read them from there, or give the query a sink such as {"files": {"path": "out/results"}}'
         raise MillraceError(Problem(f"results in {place} cannot be read from here", hint, field="spec.sink"))
     found = sorted(Path(files.path).glob(f"**/batch-*.{files.format}"), key=lambda path: path.name)
-    paths = [str(path) for path in found if not any(part.startswith("_") for part in path.parts)]
-    if not paths:
+    inside = [path for path in found if not any(part.startswith("_") for part in path.relative_to(files.path).parts)]
+    if not inside:
         return pa.table({})
     partitioning = ds.partitioning(flavor="hive") if files.partition_by else None
-    whole = ds.dataset(paths, format=str(files.format), partitioning=partitioning).to_table()
+    try:  # one by one: a column of text files has the type that its values in a file suggest
+        read = [
+            ds.dataset(str(path), format=str(files.format), partitioning=partitioning).to_table() for path in inside
+        ]
+        whole = pa.concat_tables(read, promote_options="permissive")
+    except pa.ArrowException as error:
+        hint = "give the sink format: parquet, which keeps the types of results"
+        raise MillraceError(Problem(f"results in {files.path} cannot be read: {error}", hint)) from None
     if not latest and key is None:
         return whole
-    return _newest(whole, _key(spec, whole) if key is None else key)
+    return _newest(whole, _key(spec, whole) if key is None else [key] if isinstance(key, str) else key)
 
 
 def _key(spec: Spec, rows: pa.Table) -> Sequence[str]:

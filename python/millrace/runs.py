@@ -93,6 +93,10 @@ def ask(action: str, query: QueryModel, folder: Path) -> Mapping[str, Any]:
     return last
 
 
+_STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""Statuses of a process that was asked to end."""
+
+
 class Run:
     """A query that runs, or has run, in a process of its own. A context manager that stops it at the end of its block.
 
@@ -107,7 +111,8 @@ class Run:
         self._facts: dict[str, str] = {}
         self._status: Status = "starting"
         self._step = "starting"
-        self._rows = 0
+        self._rows = self._finished = 0
+        self._once = once
         self._summary: RunSummary | None = None
         self._error: MillraceError | None = None
         self._is_done = self._has_ended = self._is_stopping = False
@@ -135,7 +140,7 @@ class Run:
 
     @property
     def messages(self) -> Sequence[str]:
-        """What the run had to say beside its batches, such as why records were late."""
+        """Messages of the run, such as why records were late; of a long run, the last 10,000."""
         with self._changed:
             return tuple(self._messages)
 
@@ -149,12 +154,17 @@ class Run:
         """URL of the metrics on this machine; None until the run has started."""
         return self._facts.get("metrics")
 
+    @property
+    def page_url(self) -> str | None:
+        """URL of the live page on this machine, while the run goes on; None until it has started."""
+        return self._facts.get("page")
+
     def results(self, *, latest: bool = False, key: Sequence[str] | None = None) -> pa.Table:
         """Return the results so far as an Arrow table, which has no columns before the first result.
 
         They are read from the files of ``spec.sink``, with those of earlier runs. A query whose sink is the terminal
-        keeps the results of this run in a temporary folder, up to 2 GiB, until the run is garbage. Results in other
-        places are read with the tools of these places.
+        keeps the results of this run in a temporary folder, up to 2 GiB, until this object is garbage-collected.
+        Results in other places are read with the tools of these places.
 
         Args:
             latest: whether to return only the newest row of each result. See ``StreamQuery.results``.
@@ -183,15 +193,15 @@ class Run:
         return self
 
     def wait_for_batches(self, batches: int, timeout: float | None = None) -> Self:
-        """Wait until so many batches have finished, or the run has ended.
+        """Wait until ``batches`` batches have finished, or the run has ended.
 
         Raises:
             MillraceError: the query cannot run, or has failed.
             TimeoutError: there are fewer after ``timeout`` seconds.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._has_ended or len(self._batches) >= batches, timeout):
-                raise TimeoutError(f"{self._query.name} has {len(self._batches)} batches after {timeout:g} s")
+            if not self._changed.wait_for(lambda: self._has_ended or self._finished >= batches, timeout):
+                raise TimeoutError(f"{self._query.name} has {self._finished} batches after {timeout:g} s")
         return self.wait() if self._has_ended else self
 
     def stop(self) -> Self:
@@ -200,13 +210,19 @@ class Run:
         Raises:
             MillraceError: the query has failed.
         """
-        self._is_stopping = True
-        if not self._has_ended:
-            self._process.handle.terminate()
+        self._end()
         return self.wait()
+
+    def _end(self) -> None:
+        """Ask the process to end after its batch, once: it gives the batch up when it is asked again."""
+        if not self._is_stopping and not self._has_ended:
+            self._is_stopping = True
+            self._process.handle.terminate()
 
     def follow(self, progress: bool | None = None) -> Self:
         """Show progress until the run has ended; Ctrl-C stops it after its running batch.
+
+        A run over what exists is then incomplete, so the interrupt is raised; one that goes on is returned.
 
         Args:
             progress: whether to show it; by default in a terminal or a notebook.
@@ -225,7 +241,9 @@ class Run:
             return self.wait()
         except KeyboardInterrupt:
             self.stop()
-            raise
+            if self._once:
+                raise
+            return self
 
     def __enter__(self) -> Self:
         return self
@@ -239,12 +257,17 @@ class Run:
 
     def _read(self) -> None:
         """Take in the events of the process until it ends."""
-        for event in self._process.events():
-            with self._changed:
-                self._take(event)
-                self._changed.notify_all()
+        try:
+            for event in self._process.events():
+                with self._changed:
+                    self._take(event)
+                    self._changed.notify_all()
+        except (ValueError, OSError) as error:  # such as half an event of a process that was killed
+            self._process.handle.kill()
+            self._process.handle.wait()
+            self._error = self._error or MillraceError(Problem(f"the run cannot be followed: {error}", "run it again"))
         with self._changed:
-            was_stopped = self._is_stopping and self._process.handle.returncode in (0, -signal.SIGTERM)
+            was_stopped = self._is_stopping and self._process.handle.returncode in _STOPPED
             if not self._is_done and self._error is None and not was_stopped:
                 self._error = self._process.ended_early()
             if self._error is not None:
@@ -264,6 +287,7 @@ class Run:
                 batch = Batch.from_json(event["batch"])
                 self._batches.append(batch)
                 self._rows += batch.rows
+                self._finished += 1
                 self._require_room(batch.number)
             case "message":
                 self._messages.append(event["text"])
@@ -281,7 +305,7 @@ class Run:
                 self._kept.require_room(batch)
         except MillraceError as error:
             self._error = self._error or error
-            self._process.handle.terminate()
+            self._end()
 
     def line(self) -> str:
         """Return the state of the run in one line."""
@@ -290,7 +314,7 @@ class Run:
         if self._status == "starting":
             return self._step
         batches = self.progress
-        counts = f"{self._rows:,} rows in {len(batches):,} batches"
+        counts = f"{self._rows:,} rows in {self._finished:,} batches"
         if not batches:
             return "waiting for the first batch"
         last = batches[-1]
@@ -305,7 +329,9 @@ class Run:
         rows = [[getattr(batch, name) for name in _SHOWN] for batch in self.progress[-_SHOWN_BATCHES:]]
         head = f"<b>{html.escape(self._query.name)}</b> {self._status}: {html.escape(self.line())}"
         wrong = "" if self._error is None else f"<pre>{html.escape(str(self._error))}</pre>"
-        return f"<div>{head}{wrong}{html_table(_SHOWN, rows) if rows else ''}</div>"
+        is_live = not self._has_ended and self.page_url is not None
+        page = f' (<a href="{html.escape(self.page_url or "")}">live page</a>)' if is_live else ""
+        return f"<div>{head}{page}{wrong}{html_table(_SHOWN, rows) if rows else ''}</div>"
 
 
 def _failure(event: Mapping[str, Any]) -> MillraceError:

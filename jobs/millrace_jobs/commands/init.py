@@ -47,6 +47,9 @@ def init(
     from millrace_jobs.starter.sample import write_trips
 
     _require_absent(file)
+    if not file.parent.is_dir():
+        message, hint = f"there is no folder {file.parent}", "make it, or write the file to another one"
+        raise MillraceError(Problem(message, hint, str(file)))
     asks = not yes and _has_terminal()
     if sum((sample, input is not None, topic is not None)) > 1:
         raise typer.BadParameter("--sample, --input and --topic are three places that records come from: choose one")
@@ -157,10 +160,11 @@ def _require_column(option: str, path: str, known: list[str]) -> None:
 
 
 def _unanswered(options: str) -> MillraceError:
-    """Return the error of a question that cannot be asked, since there is no terminal."""
-    message = f"there is no terminal to ask on, and {options} is not given"
+    """Return the error of a question that cannot be asked: there is no terminal, or --yes has no answer to it."""
+    message = f"{options} is not given, and {'there is no terminal to ask on' if not _has_terminal() else '--yes'}"
+    message += "" if not _has_terminal() else " has no suggestion for it"
     hint = (
-        "give --sample, --input FILE or --topic TOPIC, --group-by COLUMN, --window DURATION and --output console or "
-        "FOLDER; or --yes for the suggested answers"
+        "give --sample, --input FILE, or --topic TOPIC with --schema and --bootstrap-servers; --group-by COLUMN, "
+        "--window DURATION and --output console or FOLDER; or --yes for the suggested answers"
     )
     return MillraceError(Problem(message, hint))

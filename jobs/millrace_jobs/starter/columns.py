@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot.dialects.spark import Spark
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.places import path_problem
@@ -18,7 +20,10 @@ from millrace_jobs.sources.formats.inferred_columns import first_records, inferr
 from millrace_jobs.sources.formats.text_conversions import iso_timestamps
 from millrace_jobs.sources.stored_files import without_ending
 
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LEADING_ZERO = re.compile(r"-?0[0-9]")
+_KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
+"""Words of Spark SQL, most of which could be names all the same."""
 _TIME_NAME = re.compile(r"(^|_)(at|date|epoch|time|timestamp|ts|when)$|(time|timestamp|[a-z](At|Date))$|_(ms|millis)$")
 _EPOCHS = {"seconds": (10**9, 4 * 10**9), "milliseconds": (10**12, 4 * 10**12), "microseconds": (10**15, 4 * 10**15)}
 """Numbers that are times of 2001 to 2096, by their unit."""
@@ -49,7 +54,7 @@ class Columns:
 
 
 def format_of(file: Path) -> str:
-    """Return the format of a file by its name. Raises MillraceError if it is no file, or of no known format."""
+    """Return the format of a file by its name. Raises MillraceError if it is not a file, or its format is unknown."""
     if not file.is_file():
         missing = "there is no such file", "write --input and a csv, json or parquet file"
         raise MillraceError(Problem(*(path_problem(str(file)) or missing), str(file)))
@@ -64,7 +69,7 @@ def columns_of_file(file: Path) -> Columns:
     """Return the columns of a CSV, JSON or Parquet file, by its first megabyte.
 
     Texts that are all times in ISO 8601 are TIMESTAMP, and so are whole numbers in a column named like a time, such as
-    ``created_at``, that are times of this century.
+    ``created_at``, that are times of this century. Digits of which some begin with 0, such as postal codes, are STRING.
 
     Raises:
         MillraceError: the file does not exist, or its columns cannot be inferred.
@@ -72,16 +77,42 @@ def columns_of_file(file: Path) -> Columns:
     format = format_of(file)
     hint = "correct the file, or write the query by hand: docs/reference/streamquery.md"
     schema, formats = inferred_schema(str(file), format, nested=True, hint=hint), {}
+    _require_columns(schema.names, file, hint)
     if format != "parquet":
         records = first_records(str(file), format, hint=hint)
+        if format == "csv":
+            schema = _with_codes(schema, str(file), hint)
         fields = []
         for field in schema:
-            kind, written = _time_in(field, records.column(field.name).combine_chunks())
+            values = records.column(field.name).combine_chunks()
+            is_code = pa.types.is_string(field.type) and not pa.types.is_string(values.type)
+            kind, written = (field.type, "") if is_code else _time_in(field, values)
             fields.append(pa.field(field.name, kind))
             if written:
                 formats[field.name] = written
         schema = pa.schema(fields)
     return Columns(schema, formats)
+
+
+def _require_columns(names: list[str], file: Path, hint: str) -> None:
+    """Refuse two columns of one name, and a header whose columns are separated by something else than commas."""
+    twice = next((name for name, count in Counter(map(str.lower, names)).items() if count > 1), None)
+    if twice is not None:
+        raise MillraceError(Problem(f"two columns are called {twice!r}", "rename one in the header", str(file)))
+    if len(names) == 1 and (found := next((each for each in ";\t|" if each in names[0]), None)) is not None:
+        message = f"its columns are separated by {found!r}, and not by commas"
+        raise MillraceError(Problem(message, f"{hint}, with delimiter: {found!r} in the source", str(file)))
+
+
+def _with_codes(schema: pa.Schema, path: str, hint: str) -> pa.Schema:
+    """Return the schema of a CSV file with STRING for whole numbers of which some are written with a leading 0."""
+    numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    texts = first_records(path, "csv", hint=hint, texts=numbers) if numbers else None
+    for name in numbers:
+        assert texts is not None
+        if any(_LEADING_ZERO.match(text) for text in texts.column(name).unique().to_pylist() if text is not None):
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema
 
 
 def columns_of_ddl(ddl: str) -> Columns:
@@ -90,8 +121,11 @@ def columns_of_ddl(ddl: str) -> Columns:
 
 
 def sql_name(path: str) -> str:
-    """Return the path of a column as SQL has it: names with other characters than those of words are quoted."""
-    quoted = (name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`" for name in path.split("."))
+    """Return the path of a column as SQL has it: names that Spark would not take as they are, are quoted."""
+    quoted = (
+        name if _PLAIN_NAME.fullmatch(name) and name.upper() not in _KEYWORDS else f"`{name.replace('`', '``')}`"
+        for name in path.split(".")
+    )
     return ".".join(quoted)
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from millrace_jobs.starter.columns import Columns, sql_name
 
+_OTHER_VALUES = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+"""Words that are not texts for all readers of YAML."""
+
 CONSOLE = "console"
 """The answer for results in the terminal."""
 
@@ -92,5 +95,6 @@ class Answers:
 
 
 def _quoted(text: str) -> str:
-    """Return a text as YAML has it: quoted, unless it is a plain word."""
-    return text if re.fullmatch(r"[A-Za-z_][\w./-]*", text) else json.dumps(text, ensure_ascii=False)
+    """Return a text as YAML has it: quoted, unless it is a plain word that no reader takes for something else."""
+    is_plain = re.fullmatch(r"[A-Za-z_][\w./-]*", text) and text.lower() not in _OTHER_VALUES
+    return text if is_plain else json.dumps(text, ensure_ascii=False)

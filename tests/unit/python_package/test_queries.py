@@ -115,6 +115,11 @@ def test_texts_that_look_like_numbers_are_quoted_for_every_reader_of_yaml():
     assert "mode: 'on'" in text
 
 
+def test_tabs_in_sql_stay():
+    sql = "SELECT split(cell, '\t') AS parts FROM e"
+    assert millrace.StreamQuery("t", sources={"e": SOURCE}, query=sql).spec.query.sql == sql
+
+
 def test_sql_of_several_lines_is_a_block_without_the_indentation_of_the_program():
     sql = """
         SELECT cell, count(*) AS n

@@ -55,6 +55,23 @@ def test_what_identifies_a_result_is_asked_for_where_the_query_does_not_say(tmp_
         query(sql, sink=sink(tmp_path, **settings)).results(latest=True)
 
 
+def test_text_files_of_different_types_are_one_table(tmp_path):
+    (tmp_path / result_file(0, 0, "csv")).write_text("who,n\na,1\n")
+    (tmp_path / result_file(1, 0, "csv")).write_text("who,n\nb,1.5\n")
+    assert query(sink=sink(tmp_path, format="csv")).results()["n"].to_pylist() == [1.0, 1.5]
+    (tmp_path / result_file(0, 0, "json")).write_text('{"who": "a"}\n')
+    (tmp_path / result_file(1, 0, "json")).write_text('{"who": "b", "n": 2}\n')
+    assert query(sink=sink(tmp_path, format="json")).results()["n"].to_pylist() == [None, 2]
+    (tmp_path / result_file(2, 0, "csv")).write_text("who,n\nc,many\n")
+    with pytest.raises(millrace.MillraceError, match=r"cannot be read: .*; give the sink format: parquet"):
+        query(sink=sink(tmp_path, format="csv")).results()
+
+
+def test_a_folder_above_the_results_may_have_any_name(tmp_path):
+    put(tmp_path / "_work" / "out", 0, [{"who": "a", "n": 1}])
+    assert query(sink=sink(tmp_path / "_work" / "out")).results(key="who").num_rows == 1
+
+
 def test_what_a_run_has_staged_is_no_result(tmp_path):
     put(tmp_path / "_staging", 0, [{"n": 1}])
     assert query(sink=sink(tmp_path)).results().num_rows == 0

@@ -109,10 +109,12 @@ def test_three_questions_are_asked_in_a_terminal(folder: Path, monkeypatch: pyte
 
 def test_without_a_terminal_the_missing_options_are_named(folder: Path) -> None:
     with pytest.raises(
-        MillraceError, match="there is no terminal to ask on, and --sample, --input FILE or --topic TOPIC"
+        MillraceError, match="--sample, --input FILE or --topic TOPIC is not given, and there is no terminal to ask on"
     ):
         init()
-    with pytest.raises(MillraceError, match="and --group-by is not given; give --sample"):
+    with pytest.raises(
+        MillraceError, match="--group-by is not given, and there is no terminal to ask on; give --sample"
+    ):
         init("--sample")
     assert list(folder.iterdir()) == []
 
@@ -140,6 +142,45 @@ def test_answers_that_do_not_fit_leave_no_file(folder: Path, options: list[str],
         init("--sample", "--yes", *options)
     assert said in str(error.value)
     assert list(folder.iterdir()) == []
+
+
+def test_names_that_spark_would_not_take_are_quoted(folder: Path) -> None:
+    (folder / "in.csv").write_text("größe,select,at\n1,a,x\n")
+    init("--input", "in.csv", "--yes", "--group-by", "select")
+    assert spec()["sources"]["records"]["schema"] == "`größe` BIGINT, `select` STRING, at STRING"
+    assert "GROUP BY `select`" in spec()["query"]["sql"]
+
+
+def test_digits_that_begin_with_zero_are_texts(folder: Path) -> None:
+    (folder / "in.csv").write_text("code,n\n01234,0\n98765,10\n")
+    init("--input", "in.csv", "--yes")
+    assert spec()["sources"]["records"]["schema"] == "code STRING, n BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ("a,b,A", "two columns are called 'a'; rename one in the header"),
+        ("a;b;c", "its columns are separated by ';', and not by commas; .*delimiter: ';'"),
+    ],
+)
+def test_a_header_that_no_query_can_read_is_refused(folder: Path, header: str, problem: str) -> None:
+    (folder / "in.csv").write_text(f"{header}\n1{header[1]}2{header[1]}3\n")
+    with pytest.raises(MillraceError, match=problem):
+        init("--input", "in.csv", "--yes")
+    assert not (folder / "query.yaml").exists()
+
+
+def test_a_folder_that_does_not_exist_is_named_before_anything_is_written(folder: Path) -> None:
+    with pytest.raises(MillraceError, match="there is no folder new"):
+        init("new/query.yaml", "--sample", "--yes")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_name_that_yaml_takes_for_something_else_is_quoted() -> None:
+    init("no.yaml", "--sample", "--yes")
+    assert yaml.safe_load(Path("no.yaml").read_text())["metadata"]["name"] == "no"
+    assert 'name: "no"' in Path("no.yaml").read_text()
 
 
 def test_a_query_that_was_written_is_one_that_loads() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -61,15 +63,21 @@ def _suitable(kind: pa.DataType) -> pa.DataType | None:
     return None if None in parts or not parts else with_parts(kind, parts)
 
 
-def first_records(path: str, format: str, *, header: bool = True, delimiter: str = ",", hint: str) -> pa.Table:
-    """Return the records in the first megabyte of a CSV or JSON file; as in ``inferred_schema``."""
+def first_records(
+    path: str, format: str, *, header: bool = True, delimiter: str = ",", hint: str, texts: Sequence[str] = ()
+) -> pa.Table:
+    """Return the records in the first megabyte of a CSV or JSON file; as in ``inferred_schema``.
+
+    The columns ``texts`` of a CSV file are as they are written, whatever they look like.
+    """
     if format == "csv" and not header:
         raise MillraceError(Problem("a csv file without a header does not name its columns", hint, path))
     if format == "csv":
         check_delimiter(delimiter)
     try:
         if format == "csv":
-            options = pa.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+            types = dict.fromkeys(texts, pa.string())
+            options = pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
             parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
             return pa.csv.read_csv(_sample(path, CsvQuotes(delimiter)), parse_options=parse, convert_options=options)
         return pa.json.read_json(_sample(path), pa.json.ReadOptions(block_size=2 * _SAMPLE))
