@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Query, Spec
 from millrace_api.sql.own_functions import name_problem, returns_problem
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.dedicated.instructions import version_of
-from millrace_jobs.own_code.functions import ScalarFunction
+from millrace_jobs.own_code.functions import ScalarFunction, imported
 from millrace_jobs.pipeline.expressions.compiler import compile_expression
 from millrace_jobs.pipeline.expressions.programs import evaluate
 from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.dry_compile import DeclaredTypes, dry_compile
 from millrace_jobs.queries.own_functions import check_own_functions, functions_of
+from millrace_jobs.sources.connector import schema_of
 
 MODULE = """\
 from __future__ import annotations
@@ -228,3 +231,31 @@ def test_values_of_other_types_are_refused(text):
 @pytest.mark.parametrize("text", ["string", "BIGINT", "DECIMAL(10, 2)", "TIMESTAMP", "BOOLEAN", "DATE", "BINARY"])
 def test_values_of_single_types_can_be_returned(text):
     assert returns_problem(text) is None
+
+
+def test_the_types_of_the_functions_that_a_join_calls_are_in_the_layout_of_its_state():
+    source = {"files": {"path": "in/*.json", "format": "json"}, "watermark": {"column": "at", "delay": "1m"}}
+    called = {"python": "geo:halved", "returns": "BIGINT"}
+    spec = Spec.model_validate(
+        {
+            "sources": {name: {**source, "schema": f"{name} INT, n INT, at TIMESTAMP"} for name in ("a", "b")},
+            "query": {
+                "sql": "SELECT a.n, halved(b.n) AS half FROM a JOIN b ON a.n = b.n "
+                "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 HOUR",
+                "functions": {"halved": called, "unused": called},
+            },
+            "sink": {"console": {}},
+        },
+        by_name=False,
+    )
+    schemas = {name: schema_of(each) for name, each in spec.sources.items()}
+    types = DeclaredTypes(schemas, functions_of(spec.query))
+    chosen = choose_execution(spec, parsed_query(spec.query.sql), schemas, types, partitions=1)
+    assert chosen.layout()["functions"] == {"halved": "BIGINT"}
+
+
+def test_a_module_that_ends_its_process_is_refused_with_the_reason(tmp_path, monkeypatch):
+    (tmp_path / "script_without_guard.py").write_text("import sys\nsys.exit('usage: script')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MillraceError, match="'script_without_guard:f' cannot be imported: SystemExit: usage: script"):
+        imported("f", "script_without_guard:f")
