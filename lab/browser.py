@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -72,7 +73,11 @@ class Browser:
         finally:
             os.close(sending)
             process.terminate()
-            process.wait(_PATIENCE)
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
             os.close(receiving)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -138,6 +143,8 @@ class Browser:
     def _receive(self) -> dict[str, Any]:
         """Return the next message, and note what it says of the page."""
         while b"\0" not in self._buffer:
+            if not select.select([self.receiving], [], [], _PATIENCE)[0]:
+                raise TimeoutError(f"Chromium has not answered for {_PATIENCE:.0f} s")
             more = os.read(self.receiving, 1 << 16)
             if not more:
                 raise RuntimeError("Chromium has ended")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
@@ -83,21 +84,31 @@ def check_aggregator(
 
     for number in range(_ROUNDS):
         parts = _divided(batch, min(2 + number * number, _MOST_RECORDS), chance)
-        shown = f"on the records {_records(parts)}"
-        try:
+        with _explained(name, parts):
             broken = broken_law(made, parts, same)
-            result = _result(made, parts)
-        except MillraceError as error:
-            found = [replace(each, message=f"{name}: {each.message}, {shown}") for each in error.problems]
-            raise MillraceError(*found) from None
-        except Exception as error:
-            problem = Problem(f"{name} raises {type(error).__name__}: {error}, {shown}", "correct the class")
-            raise MillraceError(problem) from error
+            _result(made, parts)
         if broken is not None:
             hint = "correct the class, or results will depend on how records are divided"
             law, _, difference = broken.partition(": ")
-            raise MillraceError(Problem(f'{name} breaks the law "{law}": {difference}, {shown}', hint))
-    return result if not batch.num_rows else _result(made, [batch])
+            message = f'{name} breaks the law "{law}": {difference}, on the records {_records(parts)}'
+            raise MillraceError(Problem(message, hint))
+    with _explained(name, [batch]):
+        return _result(made, [batch])
+
+
+@contextmanager
+def _explained(name: str, parts: Sequence[pa.RecordBatch]) -> Iterator[None]:
+    """Raise what an aggregator raises in this block as a problem, with the records that it had."""
+    try:
+        yield
+    except MillraceError as error:
+        shown = f"on the records {_records(parts)}"
+        raise MillraceError(
+            *(replace(each, message=f"{name}: {each.message}, {shown}") for each in error.problems)
+        ) from None
+    except Exception as error:
+        message = f"{name} raises {type(error).__name__}: {error}, on the records {_records(parts)}"
+        raise MillraceError(Problem(message, "correct the class")) from error
 
 
 def _result(aggregator: Aggregator, parts: Sequence[pa.RecordBatch]) -> dict[str, Any]:
@@ -156,10 +167,14 @@ def _table(data: Any) -> pa.Table:
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
-    if isinstance(data, Mapping):
-        return pa.table(dict(data))
-    if isinstance(data, list):
-        return pa.Table.from_pylist(data)
+    try:
+        if isinstance(data, Mapping):
+            return pa.table(dict(data))
+        if isinstance(data, list):
+            return pa.Table.from_pylist(data)
+    except (pa.ArrowException, AttributeError, TypeError) as error:
+        hint = "pass columns of one length, or a dict for each record"
+        raise MillraceError(Problem(f"the data is not a table: {error}", hint, field="data")) from None
     if type(data).__module__.startswith("pandas"):
         return pa.Table.from_pandas(data, preserve_index=False)
     if hasattr(data, "to_arrow"):
