@@ -17,10 +17,13 @@ FunctionPath = Annotated[
     *text(PYTHON_PATH, 512, "a Python function", 'write "module:function", such as "mypackage.geo:distance"'),
 ]
 
+FUNCTION_NAME = "[a-z_][a-z0-9_]*"
+"""Pattern of the name by which the SQL calls a function."""
+
 FunctionName = Annotated[
     str,
     *text(
-        "[a-z_][a-z0-9_]*",
+        FUNCTION_NAME,
         63,
         "a name for a function",
         "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",

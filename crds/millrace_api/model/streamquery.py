@@ -21,7 +21,7 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
-from millrace_api.model.functions import PYTHON_PATH, FunctionName, FunctionSpec
+from millrace_api.model.functions import FUNCTION_NAME, PYTHON_PATH, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
@@ -138,8 +138,15 @@ class Query(Model):
             "functions are for SQL",
             "leave functions out, or write sql",
             ("functions",),
-            None,  # as CEL, tools.crd_compatibility could not see that no stored object breaks it
+            "!has(self.functions) || has(self.sql)",
             lambda query: not query.functions or query.sql is not None,
+        ),
+        Rule(
+            "a function's name is what the SQL calls it by",
+            "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
+            ("functions",),
+            f"!has(self.functions) || self.functions.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
+            None,  # the type of the keys says it
         ),
     )
 

@@ -351,18 +351,6 @@ BROKEN = [
         "write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
     ),
     (
-        MINIMAL,
-        10,
-        '    functions: {Near: {python: "geo:near", returns: INT}}\n    sql: SELECT cell FROM trips',
-        "10: spec.query.functions.Near: \"Near\" is not a name for a function; write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
-    ),
-    (
-        MINIMAL,
-        10,
-        '    functions: {near: {python: "geo.near", returns: INT}}\n    sql: SELECT cell FROM trips',
-        '10: spec.query.functions.near.python: "geo.near" is not a Python function; write "module:function", such as "mypackage.geo:distance"',
-    ),
-    (
         PYTHON,
         11,
         '    functions: {near: {python: "geo:near", returns: INT}}\n    python:',
