@@ -218,7 +218,8 @@ class StreamQuery:
         Ctrl-C, or interrupting the cell, ends it after the running batch.
 
         Args:
-            once: process the available records, close all windows, then end; with False, run until interrupted.
+            once: process the available records, close all windows, then end; with False, run until
+                interrupted, after which the run is returned, too.
             available_now: as ``once``, but leave windows open for the next run.
             progress: whether to show progress; by default in a terminal or a notebook.
 
