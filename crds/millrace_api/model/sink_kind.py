@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import NamedTuple
 
 from millrace_api.model.base import Model
@@ -28,6 +29,6 @@ class SinkKind(Model):
         """The name of the table that the results are in, if a catalog knows it by one; else None."""
         return None
 
+    @abstractmethod
     def is_place_of(self, other: SinkKind) -> bool:
         """Return whether both write to the same folder, topic or table, or to the terminal."""
-        raise NotImplementedError(f"{type(self).__name__} does not say when another sink has its place: is_place_of")
