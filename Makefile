@@ -15,7 +15,7 @@ LAB_PROGRAM = $(BIN)/python -m lab.parts.go_programs
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated format generate chart-files package bench bench-name demo constraints clean
+.PHONY: help prerequisites setup run lab lab-for-tests test $(addprefix tests-of-,$(TESTS)) test-unit test-faults lint lint-generated docs format generate chart-files package release bench bench-name demo constraints clean
 
 help:  ## List the targets, on one screen
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,12 +88,12 @@ test-unit: setup  ## Run the tests that need no service and no Spark, in minutes
 test-faults: lab  ## Run all slow tests, for hours: faults, zombies, a long backlog
 	MILLRACE_FAULTS=10 MILLRACE_BACKLOG=5000000 $(BIN)/pytest -m slow
 
-lint: setup  ## Check style, types, imports, and generated files
+lint: setup  ## Check style, types, imports, generated files, the docs' links
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@$(MAKE) --no-print-directory lint-generated
+	@$(MAKE) --no-print-directory lint-generated docs
 
 lint-generated:
 	$(BIN)/millrace crd | diff crds/streamqueries.millrace.io.yaml -
@@ -111,6 +111,10 @@ lint-generated:
 	diff -r out/dashboards charts/millrace/files/dashboards
 	$(BIN)/python -m millrace_operator.resources.restart_warning | diff charts/millrace/files/restart-warning.yaml -
 	$(BIN)/python -m tools.crd_compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
+
+# The search index and all that pages load are in the folder. Material's notice about its successor is not about these docs.
+docs: setup  ## Build the site of docs/ into out/site; fail at broken links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: setup  ## Sort imports and format the code
 	$(BIN)/ruff check --fix-only
@@ -130,14 +134,17 @@ generate: setup  ## Write what the API's models decide, and what the chart ships
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
 
 # Its README, and the base for Kustomize.
-chart-files: lab  ## Write what is generated from the chart: its README, a base
+chart-files: lab  ## Generate the chart's README and the Kustomize base
 	$(LAB_PROGRAM) helm-docs --chart-search-root charts/millrace
 	$(LAB_PROGRAM) helm template millrace charts/millrace --namespace millrace --kube-version 1.30.0 --no-hooks \
 	    --set crds.install=false >charts/kustomize/operator.yaml
 
-package: lab  ## Pack the chart into out/charts, for helm push
-	mkdir -p out/charts
-	$(LAB_PROGRAM) helm package charts/millrace --destination out/charts
+package: setup  ## Pack the chart into out/charts, for helm push
+	$(BIN)/python -m tools.release --chart out/charts
+
+release: setup  ## Make wheel, sdist, chart, checksums, in out/release
+	rm -rf out/release
+	$(BIN)/python -m tools.release out/release
 
 bench: bench-name $(if $(filter $(NAME),$(BENCHES_IN_THE_LAB)),lab,setup)  ## Run one benchmark: NAME=peers ARGS="--rounds 1"
 	$(BIN)/python -m $(or $(MODULE_$(NAME)),bench.$(NAME)) $(ARGS)
@@ -157,7 +164,7 @@ constraints:  ## Pin what pyproject.toml asks for (uv; UPGRADE=--upgrade: all)
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
 	for image in jobs operator sbom; do \
-	    from="pyproject.toml --extra $$image"; [ $$image = sbom ] && from=images/sbom/requirements.in; \
+	    from=images/$$image/requirements.in; [ -e $$from ] || from="pyproject.toml --extra $$image"; \
 	    $(UV) pip compile $$from --constraint constraints.txt \
 	        --python-version 3.11 --python-platform linux --generate-hashes \
 	        --no-emit-index-url --no-emit-find-links --no-annotate \

@@ -16,9 +16,9 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.listener import Watcher
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.sources.replay.connector import ReplaySource
 
@@ -123,10 +123,10 @@ def run_to_the_end(
     watcher: Watcher,
 ) -> None:
     """Run a query over a whole recording, drop its results, and close its checkpoint."""
-    QueryRun(
+    RunLoop(
         RunQuery(query.name, query.spec, compiled, NoSink()),
         RunInputs({source.name: source}),
-        Engine(spark, checkpoint, Path(tempfile.mkdtemp(dir=str(checkpoint.root.parent)))),
+        RunEnvironment(spark, checkpoint, Path(tempfile.mkdtemp(dir=str(checkpoint.root.parent)))),
         plans=plans,
         watcher=watcher,
         once=True,

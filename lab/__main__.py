@@ -19,7 +19,7 @@ from .parts.base_image import BASE_IMAGE
 from .parts.clock_library import CLOCK_LIBRARY
 from .parts.cloud_emulators import AZURE_JARS, AZURITE
 from .parts.commands import end_all
-from .parts.debian_packages import IMAGE_PACKAGES, MARIADB_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
+from .parts.debian_packages import BROWSER_PACKAGES, IMAGE_PACKAGES, MARIADB_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
 from .parts.go_programs import GO_PROGRAMS, S3_SERVER
 from .parts.hive_metastore import HIVE_METASTORE
 from .parts.maven_jars import ICEBERG_JARS, KAFKA_JARS, S3_JARS
@@ -41,6 +41,7 @@ _LANES: tuple[Sequence[Part], ...] = (
         MARIADB_PACKAGES,
         NODE_PACKAGES,
         IMAGE_PACKAGES,
+        BROWSER_PACKAGES,
         CLOCK_LIBRARY,
         PAUSE_IMAGE,
         BASE_IMAGE,

@@ -27,8 +27,8 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
@@ -90,7 +90,7 @@ class Contenders:
             self._drain_plain(name, topic, per_batch, collector)
         else:
             resource = self._stream_query(name, topic, LONG, maxRecordsPerBatch=per_batch)
-            _run_to_the_end(self._query_run(resource, contender, collector, once=True))
+            _run_to_the_end(self._run_loop(resource, contender, collector, once=True))
         return collector.batches
 
     def read(self, contender: str, reading: str, topic: str, per_batch: int) -> list[TimedBatch]:
@@ -103,7 +103,7 @@ class Contenders:
             plain.watch(self._spark, writer.trigger(availableNow=True), collector.add)
         else:
             resource = self._stream_query(reading, topic, LONG, maxRecordsPerBatch=per_batch)
-            run = self._query_run(resource, contender, collector, once=True)
+            run = self._run_loop(resource, contender, collector, once=True)
             run.query = replace(run.query, sink=NoSink())
             _run_to_the_end(run)
         return collector.batches
@@ -115,17 +115,17 @@ class Contenders:
         """
         if contender == PLAIN:
             return self._follow_plain(name, topic, interval, produce)
-        run = self._query_run(
+        run = self._run_loop(
             self._stream_query(name, topic, interval), contender, BatchCollector(self._broker.pid), once=False
         )
         running_query = threading.Thread(target=_run_to_the_end, args=(run,))
         running_query.start()
         produce()
-        while run.inputs.sources["s"].lag(_position(run.engine.checkpoint)):
+        while run.inputs.sources["s"].lag(_position(run.environment.checkpoint)):
             time.sleep(0.1)
         run.drain()
         running_query.join()
-        return Path(str(run.engine.checkpoint.spark))
+        return Path(str(run.environment.checkpoint.spark))
 
     def _drain_plain(self, name: str, topic: str, per_batch: int, collector: BatchCollector) -> None:
         records = plain.decoded(plain.raw(self._spark, self._servers, topic, per_batch))
@@ -148,7 +148,7 @@ class Contenders:
     def _stream_query(self, name: str, topic: str, interval: str, **limits: object) -> StreamQuery:
         return stream_query(name, self._servers, (topic, self._new_topic()), self._new_folder(), interval, **limits)
 
-    def _query_run(self, resource: StreamQuery, algorithm: str, collector: BatchCollector, *, once: bool) -> QueryRun:
+    def _run_loop(self, resource: StreamQuery, algorithm: str, collector: BatchCollector, *, once: bool) -> RunLoop:
         spec = resource.spec
         checkpoint = Checkpoint(checkpoint_root(resource))
         checkpoint.open(resource)
@@ -157,10 +157,10 @@ class Contenders:
         sink = open_sink(SinkContext(resource, result_keys(compiled, spec), checkpoint.id, _no_table))
         sink.prepare(checkpoint.last_batch())
         start = {"epoch": 1, "algorithm": algorithm, "replicas": REPLICAS, "parallelism": WORKERS}
-        return QueryRun(
+        return RunLoop(
             RunQuery(resource.name, spec, compiled, sink),
             RunInputs({"s": source}),
-            Engine(self._spark, checkpoint, self._new_folder()),
+            RunEnvironment(self._spark, checkpoint, self._new_folder()),
             plans=FixedPlan(Plan.model_validate(start)),
             watcher=collector,
             once=once,
@@ -175,12 +175,12 @@ class Contenders:
         return topic
 
 
-def _run_to_the_end(run: QueryRun) -> None:
+def _run_to_the_end(run: RunLoop) -> None:
     try:
         run.run()
     finally:
         run.query.sink.close()
-        run.engine.checkpoint.close()
+        run.environment.checkpoint.close()
 
 
 def _position(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:

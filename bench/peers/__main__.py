@@ -7,6 +7,10 @@ second half of each turn. ``backlog`` measures the seconds until all results of 
 measures the time of batches of a thousand records after a minute, and ``empty`` that of batches without records, by
 which Spark closes windows. Each turn starts the contender's process again, and rounds are interleaved. All contenders
 read one topic of four partitions and write every update. All but plain Spark write exactly once.
+
+With ``--engines python,bytewax,quix,pathway`` the question needs a Python aggregator (``bench.peers.python``), and
+Millrace runs beside the engines that Python users would take instead. The report adds the lines that a user writes.
+Millrace and Quix Streams write exactly once, Bytewax and Pathway at least once.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from rich.console import Console
 from bench.kafka.topics import create, fill
 from bench.peers import judge, report
 from bench.peers.engines import OURS, PEERS, SPARK, Engines, PeerTask
+from bench.peers.python_engines import PYTHON_ENGINES, lines_of
 from bench.processes import exit_on_sigterm
 from lab.kafka import Broker, running_broker
 
@@ -180,7 +185,11 @@ def main() -> None:
                     bench.fixed(1000)
                 if "empty" in parts:
                     bench.empty(1000)
-    report.show(bench.figures, Console(width=150))
+    console = Console(width=150)
+    report.show(bench.figures, console)
+    for name in names:
+        if name in PYTHON_ENGINES:
+            console.print(f"{name}: {lines_of(name)} lines of the user's own")
     if options.json:
         options.json.write_text(json.dumps([asdict(figure) for figure in bench.figures], indent=1), encoding="utf-8")
 

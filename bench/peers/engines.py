@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peers import python_engines
+from bench.peers.python_engines import PYTHON_ENGINES
 from bench.processes import MILLRACE, Command, compile_java, fetched_jars, running
 
 STREAMS, FLINK, SPARK = "kafka-streams", "flink", "spark"
@@ -74,6 +78,7 @@ class Engines:
         self._jars = {
             name: fetched_jars(f"jars of {name}", f"peer-{name}", _POMS[name]) for name in names if name in _POMS
         }
+        self._environments = {name: python_engines.made_environment(name) for name in names if name in PYTHON_ENGINES}
         for name, (_, program) in _PROGRAMS.items():
             if name in names:
                 compile_java(_JAVA / f"{program}.java", self._jars[name], folder)
@@ -93,7 +98,12 @@ class Engines:
         """
         task.folder.mkdir(parents=True, exist_ok=True)
         with running(within(self._command(name, task)), task.log) as process:
-            yield process
+            try:
+                yield process
+            finally:
+                if self._environments.get(name):  # a shell, which leaves behind what it has started
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
 
     def _command(self, name: str, task: PeerTask) -> Command:
         topics, interval = (task.servers, task.source, task.sink), str(task.interval)
@@ -108,6 +118,8 @@ class Engines:
             shape = map(str, (task.slots, task.partitions or 0))
             more = (str(task.updates), _checkpoint(state)) if name == FLINK else ()
             return ["java", *options, "-cp", path, program, *topics, task.name, str(state), interval, *shape, *more]
+        if name in PYTHON_ENGINES:
+            return python_engines.command(name, task, self._environments[name])
         file = task.folder / "query.json"
         file.write_text(json.dumps(_query(name, task)), encoding="utf-8")
         return [MILLRACE, "run", file]

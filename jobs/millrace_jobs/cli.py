@@ -15,26 +15,32 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.checkpoint import checkpoint
 from millrace_jobs.commands.explain import explain, validate
 from millrace_jobs.commands.get import get
+from millrace_jobs.commands.init import init
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.run import driver, partitioner, run
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
+from millrace_support.extras import extras_reported
+from millrace_support.help_groups import ADMINISTRATION, WIDTH, GroupedHelp
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
+    cls=GroupedHelp,
+    context_settings={"max_content_width": WIDTH},
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-COMMANDS: tuple[Callable[..., None], ...] = (produce, run, driver, partitioner, validate, explain, get)
+COMMANDS: tuple[Callable[..., None], ...] = (init, validate, run, explain, get, produce)
 """In the order of the help."""
 
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")
+for started_by_others in (driver, partitioner):
+    app.command(hidden=True)(started_by_others)
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +74,7 @@ def prepare_runs(
             CLIENTS[name].fetch(typer.echo)
 
 
-@app.command()
+@app.command(rich_help_panel=ADMINISTRATION)
 def crd(
     format: Annotated[
         Literal["yaml", "json-schema"], typer.Option(help="The CustomResourceDefinition, or a JSON schema for editors.")
@@ -95,8 +101,9 @@ def _add_other_commands() -> None:
 def main() -> None:
     """Run the command line; report a user error in one sentence and exit with its status."""
     try:
-        _add_other_commands()
-        app()
+        with extras_reported():
+            _add_other_commands()
+            app()
     except MillraceError as error:
         if "--debug" in sys.argv:
             raise

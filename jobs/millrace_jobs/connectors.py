@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoints, distribution
 from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.extras import extras_reported
 
 
 @cache
@@ -29,9 +30,10 @@ def connector(group: str, kind: str) -> Any:
         kind: the kind, such as kafka.
 
     Raises:
-        MillraceError: the installed Millrace lacks it.
+        MillraceError: the installed Millrace lacks it, or the extra that it needs.
     """
     for point in _entry_points().select(group=group, name=kind):
-        return point.load()()
+        with extras_reported():
+            return point.load()()
     message = f"the installed Millrace has no entry point {kind} in {group}"
     raise MillraceError(Problem(message, "install it again, since its entry points are of another version"))

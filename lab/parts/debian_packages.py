@@ -82,6 +82,7 @@ IMAGE_PACKAGES = DebianPackages(
     },
 )
 
+BROWSER_PACKAGES = DebianPackages("Debian's Chromium", {"chromium": "chromium"})
 
 _CLUSTERS = Path("/etc/postgresql-common/createcluster.conf")
 

@@ -1,4 +1,7 @@
-"""The HTTP endpoint of drivers and operators: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for probes.
+"""The HTTP endpoint of drivers and operators: ``/metrics`` for Prometheus, probes, and the live page of a run.
+
+The probes are ``/healthz`` and ``/readyz``. A server on the loopback interface answers with pages only where the
+request names a local host (``local_hosts``).
 
 It has a fixed number of threads, and no client holds one of them for longer than ``CONNECTION_SECONDS``.
 """
@@ -12,8 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
 from threading import BoundedSemaphore, Thread
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import MetricsHandler
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.local_hosts import is_local
 
 MAX_CONNECTIONS = 8
 """Maximum number of connections served at the same time, one thread each; further ones get 503."""
@@ -47,6 +53,19 @@ class ProbeResult(NamedTuple):
 Probe = Callable[[], ProbeResult]
 
 
+class Page(NamedTuple):
+    """The answer to a request for a page, with headers beside those of its type and length."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = MappingProxyType({})
+
+
+PageSource = Callable[[str], Page]
+"""Function that returns the page for the query part of a URL."""
+
+
 class HttpServer(ThreadingTCPServer):
     """HTTP server that listens on creation and answers from ``start`` to ``close``.
 
@@ -56,6 +75,7 @@ class HttpServer(ThreadingTCPServer):
         readiness: check of ``/readyz``.
         host: address of this machine to listen on, IPv4 or IPv6, or ``ALL_ADDRESSES``.
         port: port to listen on; 0 takes a free one.
+        pages: sources of the pages, by path.
 
     Raises:
         MillraceError: the server cannot listen on the address, for example because the port is taken.
@@ -65,10 +85,17 @@ class HttpServer(ThreadingTCPServer):
     daemon_threads = True
 
     def __init__(
-        self, registry: CollectorRegistry, liveness: Probe, readiness: Probe, host: str = "127.0.0.1", port: int = 0
+        self,
+        registry: CollectorRegistry,
+        liveness: Probe,
+        readiness: Probe,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        pages: Mapping[str, PageSource] = MappingProxyType({}),
     ) -> None:
         self.registry = registry
         self.probes: Mapping[str, Probe] = {"/healthz": liveness, "/readyz": readiness}
+        self.pages = pages
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._since: dict[socket.socket, float] = {}
         self._thread: Thread | None = None
@@ -102,6 +129,11 @@ class HttpServer(ThreadingTCPServer):
         """The URL of the server, without a path."""
         host = str(self.server_address[0])
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return ip_address(str(self.server_address[0])).is_loopback
 
     def start(self) -> None:
         """Start answering, in background threads."""
@@ -167,16 +199,32 @@ class _Handler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802
         """Answer a GET request by its path."""
-        path = ""
+        path = parameters = ""
         with suppress(ValueError):  # not a URL
-            path = urlsplit(self.path).path
+            path, parameters = urlsplit(self.path)[2:4]
         if path == "/metrics":
             self._metrics()
         elif path in self.server.probes:
             result = self.server.probes[path]()
             self._answer(HTTPStatus.OK if result.ok else HTTPStatus.SERVICE_UNAVAILABLE, result.text)
+        elif path in self.server.pages:
+            self._page(self.server.pages[path], parameters)
         else:
-            self._answer(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
+            page = "the page /, " if "/" in self.server.pages else ""
+            self._answer(HTTPStatus.NOT_FOUND, f"there are {page}/metrics, /healthz and /readyz")
+
+    def _page(self, source: PageSource, parameters: str) -> None:
+        if self.server.is_local and not is_local(self.headers.get("Host", "localhost")):
+            text = "this host name is not local: write 127.0.0.1 or localhost in the URL"
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, text)
+            return
+        try:
+            page = source(parameters)
+        except Exception as error:  # probes and metrics go on, and the log has the reason
+            _log.exception("the page cannot be rendered")
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the page cannot be rendered: {type(error).__name__}")
+            return
+        self._send(page.status, page.content_type, page.body, page.headers)
 
     def _metrics(self) -> None:
         try:
@@ -187,11 +235,13 @@ class _Handler(MetricsHandler):
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"the metrics cannot be written: {error!r}")
 
     def _answer(self, status: HTTPStatus, text: str, headers: Mapping[str, str] | None = None) -> None:
-        body = f"{text}\n".encode()
+        self._send(status, "text/plain; charset=utf-8", f"{text}\n".encode(), headers or {})
+
+    def _send(self, status: HTTPStatus, content_type: str, body: bytes, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        for name, value in (headers or {}).items():
+        for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":

@@ -191,11 +191,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         is_number = all(isinstance(row.get(name), Numeral | None) for row in rows)
         table.add_column(Text(printable(name)), overflow="fold", justify="right" if is_number else "left")
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(name))) for name in names))
+        table.add_row(*(Text(cell_text(row.get(name))) for name in names))
     return table
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """Format a value of a row on one line; control characters become escapes."""
     if value is None:
         return "NULL"
     return printable(value if isinstance(value, str) else _json(value))

@@ -28,6 +28,18 @@ INVALID = (
     Invalid(MINIMAL, 6, "    2trips:", "a source's name is a table's name in the SQL"),
     Invalid(
         MINIMAL,
+        10,
+        '    functions: {Near: {python: "geo:near", returns: INT}}\n    sql: SELECT cell FROM trips',
+        "a function's name is what the SQL calls it by",
+    ),
+    Invalid(
+        MINIMAL,
+        10,
+        '    functions: {near: {python: "geo.near", returns: INT}}\n    sql: SELECT cell FROM trips',
+        "functions.near.python in body should match",
+    ),
+    Invalid(
+        MINIMAL,
         12,
         "  additionalOutputs: {Final: {emit: OnUpdate, sink: {files: {path: out, format: csv}}}}",
         "an output's name is part of the names of what it writes",

@@ -9,7 +9,7 @@ import pytest
 from lab.control_plane import running_control_plane
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
-from millrace_operator.commands.connection import connect
+from millrace_operator.commands.cluster import connect
 from millrace_operator.commands.top_screen import picture
 from millrace_operator.commands.user_queries import WatchedQueries
 from unit.api.documents import MINIMAL, PYTHON

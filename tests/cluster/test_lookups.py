@@ -21,7 +21,7 @@ from lab.pods import Pods
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, TransientError
 from millrace_operator.commands import pod_lookups
-from millrace_operator.commands.connection import connect
+from millrace_operator.commands.cluster import connect
 from millrace_support.lookups import Lookup, TableAnswer, look_up
 
 pytestmark = pytest.mark.cluster

@@ -21,8 +21,8 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import result_keys
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
@@ -49,7 +49,7 @@ class LiveQuery:
     def run(self, placing: Placing, *, once: bool = False) -> LiveRun:
         """Start a run on the query's checkpoint, under one plan."""
         self._epoch += 1
-        return LiveRun(self._query_run(placing, once=once), self)
+        return LiveRun(self._run_loop(placing, once=once), self)
 
     def write(self, values: Sequence[str]) -> None:
         """Write records in one transaction."""
@@ -58,7 +58,7 @@ class LiveQuery:
             self._producer.produce(self._topic, value)
         self._producer.commit_transaction(PATIENCE)
 
-    def _query_run(self, placing: Placing, *, once: bool) -> QueryRun:
+    def _run_loop(self, placing: Placing, *, once: bool) -> RunLoop:
         spec = self.query.spec
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query)
@@ -70,10 +70,10 @@ class LiveQuery:
             SinkContext(self.query, result_keys(planned, spec), checkpoint.id, lambda *_: None, partitions=partitions)
         )
         sink.prepare(checkpoint.last_batch())
-        return QueryRun(
+        return RunLoop(
             RunQuery(self.query.name, spec, planned, sink),
             RunInputs({"events": source}),
-            Engine(self._spark, checkpoint, self._folder),
+            RunEnvironment(self._spark, checkpoint, self._folder),
             plans=FixedPlan(plan(self._epoch, placing)),
             watcher=_Reports(),
             once=once,
@@ -83,7 +83,7 @@ class LiveQuery:
 class LiveRun:
     """One run, as a context manager that drains it at the end."""
 
-    def __init__(self, run: QueryRun, live: LiveQuery) -> None:
+    def __init__(self, run: RunLoop, live: LiveQuery) -> None:
         self.reports: list[BatchReport] = []
         self._run = run
         self._live = live
@@ -136,7 +136,7 @@ class LiveRun:
             self._failure = failure
         finally:
             self._run.query.sink.close()
-            self._run.engine.checkpoint.close()
+            self._run.environment.checkpoint.close()
 
 
 class _Reports:

@@ -170,7 +170,7 @@ def test_deleted_records_are_refused_and_never_passed_over(broker, make_topic, t
     with pytest.raises(MillraceError) as raised:
         values(source, start, end)
     assert f"the records of topic {topic}, partition 1, offsets 0 to {reached - 1} are gone" in str(raised.value)
-    assert "there are offsets 30 to 99 now; start with another spec.checkpoint.uri" in str(raised.value)
+    assert "there are offsets 30 to 99 now; start with another metadata.name" in str(raised.value)
     with pytest.raises(MillraceError, match=rf"topic {topic}, partition 1: the records from offset 0 on are gone"):
         source.latest(start, everything=False)
     assert len(everything(opened(broker, tmp_path / "new", {"topic": topic}))) == 70

@@ -43,6 +43,18 @@ def test_values_of_every_type_come_to_delta_unchanged(
         assert plain(found[name]) == plain(numbered[name]), name
 
 
+def test_the_last_millisecond_of_the_calendar_has_no_bound_and_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    place = str(tmp_path / "table")
+    results = spark.sql("SELECT id, TIMESTAMP '9999-12-31 23:59:59.999001' AS at FROM range(2)")
+    sink = delta_sink(place, results)
+    sink.prepare(FRESH)
+    assert write(sink, results.coalesce(1), 0) == 2
+    table = delta_table(place)
+    (bounds,) = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert (bounds["max.id"], bounds.get("max.at")) == (1, None)
+    assert pa.table(table.scan(predicate="at > TIMESTAMP '2200-01-01T00:00:00Z'").read_all()).num_rows == 2
+
+
 def test_bounds_of_files_keep_all_rows(spark: SparkSession, tmp_path: Path) -> None:
     """A reader that skips files by their statistics finds the rows at the very bounds."""
     place = str(tmp_path / "table")

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900), pytest.mark.in_turn]
 
 
 def test_a_log_in_s3_is_kept_small(place: ObjectPath) -> None:
-    log = EventLog(place, EventLogSpec(path=str(place), runs=1, files=2), "trips", "owner")
+    log = EventLog(place, EventLogSpec(path=str(place), runs=1), "trips", "owner")
     log.prepare()
     first = log.begin("spark-1")
     folder = log.begin("spark-2")

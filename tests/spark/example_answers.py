@@ -224,6 +224,13 @@ EXAMPLES = {
         3,
         "rides-by-hour",
     ),
+    "41": Example(
+        """SELECT n, count(*), max(word) FROM (SELECT word, len(regexp_extract_all(word, '[aeiouy]+'))
+               - regexp_matches(word, '[aeiouy].*[^aeiouy]e$')::INT AS n FROM words) WHERE n > 0 GROUP BY n""",
+        1,
+        "words-by-syllables",
+        updates=True,
+    ),
 }
 
 

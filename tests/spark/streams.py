@@ -23,8 +23,8 @@ from millrace_jobs.plan.plan_source import FixedPlan, PlanSource
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import Execution
 from millrace_jobs.queries.results import require_partitions, result_keys
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.files.sink import BATCH_ID
@@ -144,7 +144,7 @@ class Stream:
         """Return all rows in the sink."""
         return results_in(self._folder)
 
-    def _run(self, plans: PlanSource, feeder: Feeder, *, sink: Sink | None = None, once: bool = False) -> QueryRun:
+    def _run(self, plans: PlanSource, feeder: Feeder, *, sink: Sink | None = None, once: bool = False) -> RunLoop:
         spec = with_flat_times(self.query.spec)
         checkpoint = Checkpoint(checkpoint_root(self.query))
         checkpoint.open(self.query)
@@ -160,21 +160,21 @@ class Stream:
             SinkContext(self.query, result_keys(planned, spec), checkpoint.id, _no_table, partitions=partitions)
         )
         sink.prepare(checkpoint.last_batch())
-        return QueryRun(
+        return RunLoop(
             RunQuery(self.query.name, spec, planned, sink),
             RunInputs(sources),
-            Engine(self._spark, checkpoint, self._folder),
+            RunEnvironment(self._spark, checkpoint, self._folder),
             plans=plans,
             watcher=feeder,
             once=once,
         )
 
-    def _finish(self, run: QueryRun) -> None:
+    def _finish(self, run: RunLoop) -> None:
         try:
             run.run()
         finally:
             run.query.sink.close()
-            run.engine.checkpoint.close()
+            run.environment.checkpoint.close()
 
 
 def results_in(folder: Path) -> pa.Table:

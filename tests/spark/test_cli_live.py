@@ -37,6 +37,19 @@ def undeclared(base: str) -> list[str]:
     return wrong + [each for name, sample in samples for each in declared[name].violations(sample.labels)]
 
 
+def assert_page_agrees(page: tuple[int, str], printed: list[dict[str, str]]) -> None:
+    """The live page has the figures of the batches that were printed, and asks for nothing but its own files."""
+    status, text = page
+    assert status == 200
+    assert set(re.findall(r'(?:src|href)="([^"]*)"', text)) == {"data:,", "page.css", "page.js", "#charts"}
+    plain = re.sub(r"<[^>]*>", " ", text)
+    for batch in printed:
+        figures = rf" {batch['batch']} +\d\d:\d\d:\d\d +{batch['rows']} .* {batch['late']} +{batch['rejected']} +"
+        assert re.search(figures + batch["plan"].partition("/")[0], plain)
+    assert "Records are rejected" in plain
+    assert "Records are late" in plain
+
+
 def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
@@ -70,6 +83,7 @@ def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path
         run.wait_for(r"rows=2 .*plan=native/1/2 late=1 rejected=0\n")
 
         said, wrong = metrics(base), undeclared(base)
+        page = get(fields(started)["page"])
         printed = [fields(line) for line in run.wait_for("batch=").splitlines() if line.startswith("batch=")]
         run.process.terminate()
         result = run.finish()
@@ -90,6 +104,7 @@ def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path
     wanted += ["millrace_state_bytes", "millrace_stage_task_seconds_count combine"]
     assert set(wanted) <= said.keys()
     assert wrong == []
+    assert_page_agrees(page, printed)
     assert said["millrace_record_latency_seconds_count"] == 6  # the files' times are those of this test
     assert said["millrace_record_latency_seconds_bucket 600.0"] == 6
     assert said["millrace_checkpoint_write_seconds_count"] == len(printed)
@@ -120,8 +135,8 @@ def test_a_terminal_shows_frames_and_a_summary_and_nothing_else(tmp_path: Path) 
         result = run.finish()
     assert result.status == 0, result
     assert re.search(r"metrics +http://127.0.0.1:\d+/metrics", result.out)
-    assert re.search(r"batch +rows +rows/s +W +lag +imbalance +plan +late +rejected", result.out)
-    assert re.search(r"\n +0 +2 +\d+ +[\d.]+ +0 +[\d.]+ +hash m=2 n=2 +0 +0\r", result.out)
+    assert re.search(r"batch +rows +rows/s +results +W +lag +imbalance +plan +late +rejected", result.out)
+    assert re.search(r"\n +0 +2 +\d+ +0 +[\d.]+ +0 +[\d.]+ +hash m=2 n=2 +0 +0\r", result.out)
     assert "results of batch" in result.out
     assert re.search(r"2024-01-01 00:00:00.* a +1 +1 ", result.out)
     assert "query finished: 2 rows in " in result.out

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.loop import RunLoop
 
 from .answers import assert_same, duckdb_rows, rows_of
 from .questions import Hop, Question
@@ -34,7 +34,7 @@ RECORDS = [[(START + timedelta(seconds=6 * batch + n), f"key {n % 3}", n) for n 
 def batches(monkeypatch) -> Iterator[list[tuple[bool, int]]]:
     """Whether each batch may have results, and how many it has."""
     found = []
-    write = QueryRun._write
+    write = RunLoop._write
 
     def watched(run, results, number):
         sink, given = run.query.sink, []
@@ -45,7 +45,7 @@ def batches(monkeypatch) -> Iterator[list[tuple[bool, int]]]:
         write(run, results, number)
         found.append((given[0].may_have_results, run.results - before))
 
-    monkeypatch.setattr(QueryRun, "_write", watched)
+    monkeypatch.setattr(RunLoop, "_write", watched)
     return found
 
 

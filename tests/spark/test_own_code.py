@@ -19,7 +19,7 @@ from .cli import Project
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn, pytest.mark.timeout(600)]
 
-PAGE = (Path(__file__).parents[2] / "docs/own-code.md").read_text("utf-8").partition("## An example")[2]
+PAGE = (Path(__file__).parents[2] / "docs/own-code.md").read_text("utf-8").partition("## An aggregator from a file")[2]
 
 
 def block(language: str) -> str:

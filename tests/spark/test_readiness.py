@@ -24,11 +24,13 @@ def test_a_query_is_ready_when_its_first_batch_has_finished(tmp_path: Path, monk
     project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n")
     query = project.query(query={"python": {"aggregator": "spark.aggregators:Gated", "groupBy": ["who"]}})
     with project.start("run", query) as run:
-        base = fields(run.wait_for(r"started=.*\n"))["metrics"].removesuffix("/metrics")
+        started = fields(run.wait_for(r"started=.*\n"))
+        base = started["metrics"].removesuffix("/metrics")
         begun = tmp_path / "checkpoint" / "spark" / "offsets" / "0"
         wait_until(begun.exists, seconds=120.0)
         assert get(f"{base}/readyz") == WAITING
         assert get(f"{base}/healthz") == (200, "running\n")
+        assert ">Starting</h2>" in get(started["page"])[1]
         gate.touch()
         run.wait_for(r"rows=1 ")
         assert get(f"{base}/readyz") == (200, "running\n")

@@ -23,6 +23,7 @@ import pytest
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.cli import main
+from millrace_jobs.process import jvm
 from spark.cli import Project, Result
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,7 +42,8 @@ def project(tmp_path: Path) -> Project:
 def millrace(
     project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Millrace]:
-    """Runs a command in this process, in the project's folder."""
+    """Runs a command in this process, in the project's folder; it ends before it needs the JVM, which is not started."""
+    monkeypatch.setattr(jvm, "start", lambda *_, **__: None)
     monkeypatch.chdir(project.folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", "")

@@ -19,7 +19,9 @@ PACKAGES = (
     "tools",
     "bench",
 )
-SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+FOR_USERS = "python/millrace"
+"""The package that users import: its classes are called as what they stand for, such as ``StreamQuery``."""
+SOURCES = [path for package in (*PACKAGES, FOR_USERS) for path in sorted((ROOT / package).rglob("*.py"))]
 PAGES = sorted(
     page for pattern in ("*.md", "docs/**/*.md", "charts/**/*.txt", "monitoring/**/*.md") for page in ROOT.glob(pattern)
 )
@@ -54,9 +56,11 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 1), text
 
 
-def test_no_class_name_is_used_twice():
+@pytest.mark.parametrize("packages", [PACKAGES, [FOR_USERS]], ids=["inside", "for users"])
+def test_no_class_name_is_used_twice(packages):
+    paths = [path for path in SOURCES if name(path).startswith(tuple(f"{package}/" for package in packages))]
     names = Counter(
-        node.name for path in SOURCES for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
+        node.name for path in paths for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
     )
     assert [each for each, count in names.items() if count > 1] == []
 

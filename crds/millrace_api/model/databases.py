@@ -9,6 +9,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.changes import FREE
 from millrace_api.model.secrets import SecretValue, Tls
+from millrace_api.model.sink_kind import SinkKind
 from millrace_api.model.values import ColumnName, Text, text
 
 _SERVER = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?"
@@ -83,7 +84,7 @@ class DatabaseSourceSpec(DatabaseServerSpec):
     )
 
 
-class DatabaseSinkSpec(DatabaseServerSpec):
+class DatabaseSinkSpec(SinkKind, DatabaseServerSpec):
     """Replaces rows of a table by key, or appends to it; one transaction per batch."""
 
     table: TableName = Field(
@@ -100,3 +101,7 @@ class DatabaseSinkSpec(DatabaseServerSpec):
         """Return whether both name the same table: database and table are the same, and they share a server."""
         same = (self.database, self.table) == (other.database, other.table)
         return same and not set(self.addresses).isdisjoint(other.addresses)
+
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both write to the same table."""
+        return isinstance(other, type(self)) and self.is_table_of(other)

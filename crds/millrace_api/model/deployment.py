@@ -200,8 +200,8 @@ class Scaling(Model):
     )
 
 
-ANOTHER_CHECKPOINT = "another spec.checkpoint.uri (on a claim: another name of the query)"
-"""Words for hints that ask for a new checkpoint: on a claim, the folder has the name of the query."""
+ANOTHER_CHECKPOINT = "another metadata.name (or spec.checkpoint.uri, where the query has one)"
+"""Words for hints that ask for a new checkpoint: its folder has the name of the query, unless a URI is given."""
 
 
 class CheckpointSpec(Model):

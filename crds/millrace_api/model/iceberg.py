@@ -13,6 +13,7 @@ from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.lakehouse import OBJECTS, LakehouseSinkSpec, LakehouseSourceSpec, TablePath
 from millrace_api.model.postgres import PostgresServerSpec
 from millrace_api.model.secrets import SecretValue
+from millrace_api.model.sink_kind import ResultFiles, SinkKind
 from millrace_api.model.values import Path, Text, text
 
 CatalogUrl = Annotated[
@@ -199,9 +200,20 @@ class IcebergSinkSpec(LakehouseSinkSpec, IcebergTableSpec):
     """Appends to an Iceberg table, or replaces its rows by key; one commit per batch."""
 
     @property
-    def first_file(self) -> str:
-        """Path of a file with results, as its name begins, where the place is known."""
-        return f"{self.location}/data/batch-0000000000-.parquet"
+    def result_files(self) -> ResultFiles | None:
+        """The files of the table, of which the first is named as far as it is known; None without a location."""
+        if self.location is None:
+            return None
+        return ResultFiles("location", self.location, f"{self.location}/data/batch-0000000000-.parquet")
+
+    @property
+    def catalog_table(self) -> str:
+        """The name of the table in its catalog."""
+        return self.table
+
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both write to the same table."""
+        return isinstance(other, IcebergSinkSpec) and self.is_table_of(other)
 
 
 def _catalog(spec: IcebergCatalogSpec) -> object:

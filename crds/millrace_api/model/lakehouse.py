@@ -12,6 +12,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, at_most_one
 from millrace_api.model.changes import FREE, START
 from millrace_api.model.externals import External, ExternalKind
+from millrace_api.model.sink_kind import ResultFiles, SinkKind
 from millrace_api.model.values import ColumnName, Count, PositiveDuration, WholeNumber, text
 
 OBJECTS = "s3a://"
@@ -63,7 +64,7 @@ class Maintenance(Model):
     )
 
 
-class LakehouseSinkSpec(Model):
+class LakehouseSinkSpec(SinkKind):
     """What the tables of all formats have."""
 
     key: tuple[ColumnName, ...] = Field(
@@ -172,6 +173,10 @@ class DeltaSinkSpec(LakehouseSinkSpec, DeltaTableSpec):
     """Appends to a Delta table, or replaces its rows by key; one commit per batch."""
 
     @property
-    def first_file(self) -> str:
-        """Path of a file with results, as its name begins."""
-        return f"{self.path}/batch-0000000000-.parquet"
+    def result_files(self) -> ResultFiles:
+        """The files of the table, of which the first is named as far as it is known."""
+        return ResultFiles("path", self.path, f"{self.path}/batch-0000000000-.parquet")
+
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both write to the same table."""
+        return isinstance(other, DeltaSinkSpec) and self.is_table_of(other)

@@ -18,6 +18,7 @@ from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSp
 from millrace_api.model.mysql import MySqlSinkSpec
 from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
+from millrace_api.model.sink_kind import ResultFiles, SinkKind
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
 
@@ -29,7 +30,7 @@ def result_file(batch: int, index: int, format: str) -> str:
     return f"batch-{batch:010d}-{index:04d}.{format}"
 
 
-class FilesSinkSpec(Model):
+class FilesSinkSpec(SinkKind):
     """Appends to files: final rows under OnWindowClose; otherwise every update, with ``_batch_id``."""
 
     path: Annotated[Path, External(ExternalKind.DATA)] = Field(
@@ -61,11 +62,24 @@ class FilesSinkSpec(Model):
         folders = "".join(f"{name}=/" for name in self.partition_by)
         return f"{self.path.rstrip('/')}/{folders}{result_file(0, 0, self.format)}"
 
+    @property
+    def result_files(self) -> ResultFiles:
+        """The files of the results."""
+        return ResultFiles("path", self.path, self.first_file)
 
-class ConsoleSinkSpec(Model):
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both write to the same folder."""
+        return isinstance(other, FilesSinkSpec) and PurePosixPath(self.path) == PurePosixPath(other.path)
+
+
+class ConsoleSinkSpec(SinkKind):
     """Shows results in the terminal."""
 
     rows: Count = Field(default=20, description="Maximum number of rows shown per batch.")
+
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both write to the terminal."""
+        return isinstance(other, ConsoleSinkSpec)
 
 
 class TransactionScope(StrEnum):
@@ -83,7 +97,17 @@ class TransactionSetting(StrEnum):
     AUTO = "Auto"
 
 
-class KafkaSinkSpec(KafkaReference):
+class _TopicSink(SinkKind, KafkaReference):
+    """What the sinks that write to a topic have."""
+
+    topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
+
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both write to the same topic."""
+        return isinstance(other, _TopicSink) and self.topic == other.topic and self.is_cluster_of(other)
+
+
+class KafkaSinkSpec(_TopicSink):
     """Appends to a Kafka topic, by one transaction per batch or by one per partition of the state."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -111,7 +135,6 @@ class KafkaSinkSpec(KafkaReference):
         ),
     )
 
-    topic: Topic = Field(description="Topic for the results.", examples=["trips-by-cell"])
     key: tuple[ColumnName, ...] = Field(
         default=(),
         max_length=32,
@@ -154,7 +177,7 @@ class HistorySpec(Model):
     )
 
 
-class OutputTableSinkSpec(KafkaReference):
+class OutputTableSinkSpec(_TopicSink):
     """A table of an additional output: an upsert changelog in a compacted Kafka topic."""
 
     rules: ClassVar[tuple[Rule, ...]] = REFERENCE_RULES
@@ -227,9 +250,9 @@ class OutputSinkSpec(Model):
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
-    def given(self) -> Model:
+    def given(self) -> SinkKind:
         """The settings of the kind that is given."""
-        found: Model = getattr(self, self.kind)
+        found: SinkKind = getattr(self, self.kind)
         return found
 
     @property
@@ -276,20 +299,7 @@ class OutputSinkSpec(Model):
 
     def is_place_of(self, other: OutputSinkSpec) -> bool:
         """Return whether both write to the same folder, topic or table, or to the terminal."""
-        if self.console is not None:
-            return other.console is not None
-        if self.postgres is not None and other.postgres is not None:
-            return self.postgres.is_table_of(other.postgres)
-        if self.mysql is not None and other.mysql is not None:
-            return self.mysql.is_table_of(other.mysql)
-        if self.files is not None and other.files is not None:
-            return PurePosixPath(self.files.path) == PurePosixPath(other.files.path)
-        if self.delta is not None and other.delta is not None:
-            return self.delta.is_table_of(other.delta)
-        if self.iceberg is not None and other.iceberg is not None:
-            return self.iceberg.is_table_of(other.iceberg)
-        one, two = self.kafka or self.table, other.kafka or other.table
-        return one is not None and two is not None and one.topic == two.topic and one.is_cluster_of(two)
+        return self.given.is_place_of(other.given)
 
 
 class SinkSpec(OutputSinkSpec):

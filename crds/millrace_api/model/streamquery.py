@@ -21,6 +21,7 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
+from millrace_api.model.functions import FUNCTION_NAME, PYTHON_PATH, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
@@ -87,7 +88,7 @@ class Emit(StrEnum):
 AggregatorPath = Annotated[
     str,
     *text(
-        "[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*",
+        PYTHON_PATH,
         512,
         "an aggregator",
         'write "module:Name", such as "mypackage.routes:TopRoutes"',
@@ -133,6 +134,20 @@ class Query(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         exactly_one("sql", "python", hint="write sql: SELECT ... FROM a source, or python: {aggregator: ...}"),
+        Rule(
+            "functions are for SQL",
+            "leave functions out, or write sql",
+            ("functions",),
+            "!has(self.functions) || has(self.sql)",
+            lambda query: not query.functions or query.sql is not None,
+        ),
+        Rule(
+            "a function's name is what the SQL calls it by",
+            "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
+            ("functions",),
+            f"!has(self.functions) || self.functions.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
+            None,  # the type of the keys says it
+        ),
     )
 
     sql: Annotated[Text | None, CheckpointChange.SQL] = Field(
@@ -140,6 +155,9 @@ class Query(Model):
     )
     python: Annotated[PythonQuery | None, CheckpointChange.STATE] = Field(
         default=None, description="A Python aggregator."
+    )
+    functions: Annotated[dict[FunctionName, FunctionSpec] | None, FREE] = Field(
+        default=None, min_length=1, max_length=32, description="Functions in Python that the SQL may call, by name."
     )
 
 

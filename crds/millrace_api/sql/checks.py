@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -39,6 +39,7 @@ def check_sql(
     emit: Emit,
     takes_back: bool = False,
     more_functions: bool = False,
+    own_functions: Collection[str] = (),
     as_stream: bool = True,
 ) -> list[Problem]:
     """Return all problems of the SQL; their ``line`` counts from 1 within the text, None is the whole text.
@@ -49,6 +50,7 @@ def check_sql(
         emit: when results are emitted.
         takes_back: whether results can be taken back after they were emitted.
         more_functions: whether there may be functions other than Spark's own.
+        own_functions: names of the query's functions.
         as_stream: whether SQL that Spark refuses as a stream is a problem.
     """
     try:
@@ -72,7 +74,7 @@ def check_sql(
         problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)
         problems += islice(field_problems(text, scope, tables), _MOST)
     if not more_functions:
-        problems += islice(_unknown_functions(text, query), _MOST)
+        problems += islice(_unknown_functions(text, query, own_functions), _MOST)
     problems += _unknown_ordinals(query)
     problems += _uneven_sides(text, query, tables)
     if not problems:
@@ -111,15 +113,16 @@ def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, SourceTabl
             yield _at(text, table.this, f'there is no source "{name}"', hint)
 
 
-def _unknown_functions(text: str, query: exp.Query) -> Iterator[Problem]:
-    """Yield calls whose name, as written, is not a function of Spark; sqlglot knows more names than Spark."""
+def _unknown_functions(text: str, query: exp.Query, own: Collection[str]) -> Iterator[Problem]:
+    """Yield calls whose name is no function of Spark or the query; sqlglot knows more names than Spark."""
     for call in query.find_all(exp.Func):
         if "start" not in call.meta or isinstance(call.parent, exp.Dot):
             continue  # special syntax, or a function of a catalog
         written = text[call.meta["start"] : call.meta["end"] + 1].strip("`")
         called = text[call.meta["end"] + 1 :].lstrip().startswith("(")
-        if called and written.lower() not in FUNCTIONS:
-            hint = suggest(written, FUNCTIONS, "write one of Spark's functions")
+        if called and written.lower() not in FUNCTIONS and written.lower() not in own:
+            otherwise = "write one of Spark's functions, or one of your own in spec.query.functions"
+            hint = suggest(written, [*own, *FUNCTIONS], otherwise)
             yield problem_at(text, call.meta["start"], f'there is no function "{written}"', hint)
 
 

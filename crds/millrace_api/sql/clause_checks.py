@@ -25,7 +25,7 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
             yield problem_at(text, keywords.before(node, TokenType.DISTINCT), "Spark has no DISTINCT ON", hint)
         elif isinstance(node, exp.Placeholder):
             name = f":{node.this}" if node.this else "?"
-            yield Problem(f"the SQL has the parameter {name}, and no one gives it a value", "write the value itself")
+            yield Problem(f"the SQL has the parameter {name}, which has no value", "write the value itself")
         elif isinstance(node, exp.Table) and node.args.get("version") is not None:
             message = f"the source {node.name} has no earlier versions"
             yield problem_at(text, start_of(node.this), message, f"write FROM {node.name}")

@@ -110,7 +110,7 @@ class _KindCheck:
     def _mixed(self, node: exp.Expr) -> tuple[exp.Expr, str, str] | None:
         kinds = dict.fromkeys(filter(None, (self._kind(part) for part in _alike(node))))
         for one, other in pairwise(kind for kind in kinds if kind != "text"):
-            if {one, other} not in ({"time", "date"}, {"text", "binary"}):
+            if {one, other} != {"time", "date"}:
                 return node, f"{to_sql(node)} mixes a {one} and a {other}", "write a CAST"
         return None
 

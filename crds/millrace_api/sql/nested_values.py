@@ -122,15 +122,16 @@ class _Values:
                 return kind
         name = node.name.lower() if isinstance(node, exp.Anonymous) else node.key
         if name in _FIRST:
-            return self.kind(node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
-                             if isinstance(node.this, exp.Expr) else None)  # fmt: skip
+            if isinstance(node, exp.Anonymous) and node.expressions:
+                return self.kind(node.expressions[0])
+            return self.kind(node.this) if isinstance(node.this, exp.Expr) else None
         return _RESULTS.get(name) if isinstance(node, exp.Anonymous) else None
 
     def _of_column(self, column: exp.Column) -> str | None:
         parts = [part.name.lower() for part in column.parts]
         sources = {name.lower(): source for name, (_, source) in self._scope.selected_sources.items()}
-        path = path_of([part for part in column.parts if isinstance(part, exp.Identifier)], self._scope,
-                       self._nested.tables)  # fmt: skip
+        names = [part for part in column.parts if isinstance(part, exp.Identifier)]
+        path = path_of(names, self._scope, self._nested.tables)
         if path is not None and path.fields:
             return None if path.value is None else _of_type(path.value.type)
         if len(parts) > 1 and parts[0] not in sources:

@@ -57,11 +57,16 @@ def _read(item: exp.Expr, scope: Scope) -> tuple[exp.Expr | Scope | None, str]:
     column = item.unalias()
     if not isinstance(column, exp.Column):
         return None, ""
-    sources = {alias.lower(): source for alias, (_, source) in scope.selected_sources.items()}
+    sources = {alias.lower(): source for alias, (_, source) in scope.selected_sources.items() if not _is_made(source)}
     source = sources.get(column.table.lower())
     if source is None and not column.table and len(sources) == 1:
         (source,) = sources.values()
     return source, column.name.lower()
+
+
+def _is_made(source: exp.Expr | Scope) -> bool:
+    """Whether these rows are made from a record, as by LATERAL VIEW, and so are columns of no source."""
+    return isinstance(source, Scope) and not isinstance(source.expression, exp.Query)
 
 
 def _behind(scope: Scope, name: str) -> Iterator[tuple[exp.Expr, Scope]]:

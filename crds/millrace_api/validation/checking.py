@@ -84,6 +84,7 @@ class _Check:
         if query.spec.query.python is not None:
             self._check_python(query.spec.query.python, schemas)
         if query.spec.query.sql is not None:
+            self._check_functions()
             self._check_sql(query.spec.query.sql, schemas)
         if not self.problems:
             self._check_row_key()
@@ -194,11 +195,8 @@ class _Check:
     def _check_folder(self) -> None:
         """Check that the query does not read the files that it writes; not a rule of Spec, like ``_check_topics``."""
         for at, output in self._outputs:
-            sink, iceberg = output.sink.files or output.sink.delta, output.sink.iceberg
-            if sink is not None:
-                self._not_read_back((*at, "sink", output.sink.kind, "path"), sink.path, sink.first_file)
-            elif iceberg is not None and iceberg.location is not None:
-                self._not_read_back((*at, "sink", "iceberg", "location"), iceberg.location, iceberg.first_file)
+            if (files := output.sink.given.result_files) is not None:
+                self._not_read_back((*at, "sink", output.sink.kind, files.field), files.place, files.first_file)
             for name, source in self._spec.sources.items():
                 if output.sink.is_streamed_by(source):
                     message = f"source {name} streams this table, so every result would come back as a record"
@@ -279,6 +277,19 @@ class _Check:
             hint = f"use one column for both{'' if nested else ', or write emit: OnUpdate'}"
             self._add((*at, "window", "column"), message, hint)
 
+    def _check_functions(self) -> None:
+        functions = self._spec.query.functions
+        if functions is None:
+            return
+        from millrace_api.sql.own_functions import name_problem, returns_problem  # loads sqlglot
+
+        for name, function in functions.items():
+            at: Location = ("spec", "query", "functions", name)
+            if found := name_problem(name):
+                self._add(at, *found)
+            if found := returns_problem(function.returns):
+                self._add((*at, "returns"), *found)
+
     def _check_sql(self, text: str, schemas: Schemas) -> None:
         from millrace_api.sql.checks import check_sql  # loads sqlglot, only needed with SQL
         from millrace_api.sql.source_table import SourceTable
@@ -301,6 +312,7 @@ class _Check:
                 emit=output.emit,
                 takes_back=output.sink.replaces_rows and output.partitioner.algorithm is not Algorithm.NATIVE,
                 more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
+                own_functions=self._spec.query.functions or (),
                 as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
             )
             new = [problem for problem in found if problem not in seen]

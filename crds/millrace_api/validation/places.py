@@ -29,7 +29,7 @@ _OBJECTS = re.compile(rf"(?:(s3a)://({_BUCKET})|(abfss)://({_CONTAINER}))/({_PRE
 _OBJECT_FILES = re.compile(r"s3a://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[^/\x00-\x1f\x7f$~]+)+/?")
 """Data in an object store: keys may have nearly all characters, but none by which a path would be expanded."""
 
-_HOLDS_RESULTS = re.compile(r"spec\.(?:(?:additionalOutputs\.[^.]+\.)?sink\.files|eventLog)\.path")
+_HOLDS_RESULTS = re.compile(r"spec\.(?:(?:additionalOutputs\.[^.]+\.)?sink\.[^.]+|eventLog)\.path")
 _HOLDS_DATA = re.compile(rf"spec\.sources\.[^.]+\.files\.path|{_HOLDS_RESULTS.pattern}")
 """Fields of paths that may be in an object store."""
 

@@ -81,6 +81,16 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
         classes = [found for found, _ in inspect.getmembers(module, inspect.isclass)]
         hint = f"write one of its classes: {', '.join(classes)}" if classes else "define it there"
         raise _problem(f"module {module_name!r} has no class {name!r}", hint)
+    return create_aggregator(cls, path, options)
+
+
+def create_aggregator(cls: type[Any], path: str, options: Mapping[str, Any]) -> Aggregator:
+    """Create an aggregator of a class, which messages call ``path``, with the options.
+
+    Raises:
+        MillraceError: the class cannot be created, or is not an Aggregator; ``field`` is set.
+    """
+    name = cls.__name__
     absent = [method for method in _METHODS if not callable(getattr(cls, method, None))]
     if absent:  # before it is created: any other class, such as subprocess.Popen, might do anything
         raise _problem(f"{path!r} has no {', '.join(absent)}", _PROTOCOL_HINT)

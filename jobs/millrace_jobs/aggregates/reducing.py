@@ -73,7 +73,10 @@ A worker ships one partial result per million records of a pane, and per window 
 """
 
 PENDING_RECORDS = 1 << 20
-"""Records that a worker holds before it reduces them; this and the number of groups bound its memory."""
+"""Records that a worker holds before it reduces them; this and the number of groups bound its memory.
+
+With a reduction in ``_ONCE``, the number of records does: each million adds a row per group that it has.
+"""
 
 EXPANDED_ROWS = 1 << 20
 """Approximate number of rows that panes are expanded to at a time, one row per pane and window that contains it."""
@@ -199,6 +202,9 @@ class ColumnarReducer:
         if self._reduction.window is not None:
             records = _at(records, pane_starts(records.column(AT), self._reduction.window))
         self._reduced.append(self._reduce(records))
+        held = sum(table.num_rows for table in self._reduced)
+        if held >= 2 * self._reduced[0].num_rows + PENDING_RECORDS and not self._is_reduced_once():
+            self._reduced = [self._reduce_again(pa.concat_tables(self._reduced))]
 
     def _reduce(self, records: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, None, "count_all")]

@@ -52,8 +52,8 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
     """Return what to do instead; for Kafka with the time from which to read again."""
     checkpoint = query.spec.checkpoint
-    claimed = checkpoint is not None and checkpoint.claim_name is not None
-    other = "give the query another name" if claimed else "choose another spec.checkpoint.uri"
+    named = checkpoint is None or checkpoint.uri is None  # the folder has the name of the query
+    other = "give the query another metadata.name" if named else "choose another spec.checkpoint.uri"
     hint = f"write it as it was, or {other} to start over"
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):

@@ -44,7 +44,7 @@ def remove_checkpoint(place: Named) -> None:
 @checkpoint.command("copy")
 def copy_checkpoint(
     source: Named,
-    target: Annotated[str, typer.Argument(help="Where there is nothing yet.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="A folder or prefix that does not exist yet.", show_default=False)],
 ) -> None:
     """Copy a checkpoint that no driver holds, also from a folder to an object store, or back."""
     from millrace_jobs.run.checkpoints import copy, place_of

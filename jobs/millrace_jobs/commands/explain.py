@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
 
+from millrace_api.errors import Problem
 from millrace_jobs.commands.query import Debug, QueryName, query_for_spark
 from millrace_support.query_targets import (
     ClusterOptions,
@@ -23,7 +28,8 @@ from millrace_support.query_targets import (
 
 def validate(
     files: Annotated[
-        list[Path], typer.Argument(help="YAML files with StreamQueries and Connections.", show_default=False)
+        list[Path],
+        typer.Argument(help="YAML files with StreamQueries and Connections; - is standard input.", show_default=False),
     ],
     connections: ConnectionFiles = None,
     format: Annotated[Literal["text", "json"], typer.Option(help="text or json.")] = "text",
@@ -35,17 +41,39 @@ def validate(
     """Check files without running them; report every problem, and exit with status 1 if there is one."""
     from millrace_jobs.run.query_file import check_file, warnings_about
 
-    problems = [problem for file in files for problem in check_file(file, connections or (), inputs=inputs)]
+    problems: list[Problem] = []
+    notes: list[Problem] = []
+    for file in files:
+        with _readable(file) as (read, shown):
+            found = check_file(read, connections or (), inputs=inputs)
+            problems += map(shown, found)
+            notes += [] if found else map(shown, warnings_about(read, connections or ()))
     if format == "json":
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
             typer.echo(str(problem))
         if not problems:
-            for note in (note for file in files for note in warnings_about(file, connections or ())):
+            for note in notes:
                 typer.echo(f"note: {note}")
             typer.echo(f"{len(files)} file{'s' * (len(files) > 1)} without a problem")
     raise typer.Exit(1 if problems else 0)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[tuple[Path, Callable[[Problem], Problem]]]:
+    """Give a file that can be read again and again, and a function that gives a problem the name the user knows.
+
+    What comes by standard input is copied; aggregators are those of the working folder.
+    """
+    if file != Path("-"):
+        yield file, lambda problem: problem
+        return
+    with TemporaryDirectory(prefix="millrace-") as folder:
+        copy = Path(folder, "stdin.yaml")
+        copy.write_bytes(sys.stdin.buffer.read())
+        sys.path.insert(0, str(Path.cwd()))
+        yield copy, lambda problem: replace(problem, file="stdin" if problem.file == str(copy) else problem.file)
 
 
 def explain(

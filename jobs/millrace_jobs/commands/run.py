@@ -6,6 +6,7 @@ A query's command reads it (``query``), which starts the JVM, and runs a ``run.j
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ import typer
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.query import Debug, QueryFile, QueryName, query_for_spark
+from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
 if TYPE_CHECKING:
@@ -29,7 +31,11 @@ GRACE = 25.0
 def run(
     file: QueryFile,
     once: Annotated[
-        bool, typer.Option("--once", help="Process the available records, close all windows, then exit.")
+        bool,
+        typer.Option(
+            "--once",
+            help="Process the available records, close all windows for good, then exit.",
+        ),
     ] = False,
     available_now: Annotated[
         bool,
@@ -38,7 +44,7 @@ def run(
     plan: Annotated[Path | None, typer.Option(help="Plan file to follow while the query runs.")] = None,
     query: QueryName = None,
     connections: ConnectionFiles = None,
-    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for /metrics; 0 is any free one.")] = 0,
+    metrics_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 of page and /metrics; 0 is any free one.")] = 0,
     lookups_port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
     ] = 0,
@@ -46,6 +52,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a query in this process, with local Spark; Ctrl-C and SIGTERM end it after the running batch."""
+    began = time.monotonic()
     if once and available_now:
         raise typer.BadParameter("--once closes all windows at the end, --available-now leaves them open: choose one")
 
@@ -57,16 +64,17 @@ def run(
 
         ends = once or available_now
         platform = OneProcess(plan)
-        return Job(chosen, platform, ends, metrics_port, lookups_port, debug, file, leaves_open=available_now)
+        ports = (metrics_port, lookups_port)
+        return Job(chosen, platform, ends, *ports, debug, file, leaves_open=available_now, began=began)
 
-    _run(job, grace)
+    run_job(job, grace)
 
 
 def driver(
     file: QueryFile,
     plan: Annotated[Path, typer.Option(help="Path at which the ConfigMap with the plan is mounted.")],
     plan_config_map: Annotated[str, typer.Option(help="Name of that ConfigMap.")],
-    metrics_port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = 8080,
+    metrics_port: Annotated[int, typer.Option(help="Port of the live page, /metrics, /healthz and /readyz.")] = 8080,
     lookups_port: Annotated[int, typer.Option(help="Port on 127.0.0.1 for look-ups.")] = 8081,
     service_port: Annotated[
         int, typer.Option(help="Port for look-ups by other pods, if spec.lookups is given.")
@@ -92,7 +100,7 @@ def driver(
         ports = (metrics_port, lookups_port)
         return Job(chosen, platform, False, *ports, debug=True, file=file, service_port=service_port)
 
-    _run(job, grace)
+    run_job(job, grace)
 
 
 def partitioner(
@@ -120,15 +128,16 @@ def partitioner(
         raise
 
 
-def _run(create_job: Callable[[], Job], grace: float) -> None:
+def run_job(create_job: Callable[[], Job], grace: float) -> None:
     """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
     from millrace_jobs.process import jvm
     from millrace_jobs.process.signals import GracefulShutdown
     from millrace_jobs.run.failures import write_report
 
     try:
-        job = create_job()
-    except MillraceError as error:
+        with extras_reported():
+            job = create_job()
+    except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)
         raise

@@ -116,8 +116,11 @@ def version_of(source: SourceSpec, projection: Projection) -> str:
 
 
 def _projection_json(projection: Projection) -> dict[str, Any]:
+    """Return a projection without functions of the query's own: a replica imports nothing that a message names."""
     schema = base64.b64encode(projection.schema.serialize().to_pybytes()).decode()
-    return vars(projection) | {"schema": schema}
+    content = vars(projection) | {"schema": schema}
+    del content["functions"]
+    return content
 
 
 def _projection(content: dict[str, Any]) -> Projection:

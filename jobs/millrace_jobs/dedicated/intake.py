@@ -29,15 +29,15 @@ from millrace_jobs.windows import TimeSpan
 
 @dataclass
 class IntakeInterval:
-    """The interval that is taken in: when it ends, and what it has.
+    """The interval whose records are being read: when it ends, and what has been read so far.
 
     Attributes:
         batch: number of its manifest.
         due, cut_off, sends_from: when it ends, when its intake ends, and when packs are first sent; since 1970.
         packs: full packs that are not sent yet.
-        messages, message_bytes: what came, and the size of its values.
+        messages, message_bytes: the number of messages read, and the size of their values.
         read, rejected, routed, size: as in ``Manifest``.
-        times: has the latest event time.
+        times: the span of event times.
         waited: seconds of waiting for messages.
     """
 

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from millrace_jobs.dedicated.cooperation import cooperation_for
 from millrace_jobs.dedicated.cooperation.protocol import Cooperation, Record
+from millrace_jobs.dedicated.cooperation.values import may_be_exchanged
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.partitioners.base import Partitioner
 from millrace_jobs.plan.control import Pin
@@ -43,7 +44,8 @@ class Peers:
 
     def received(self, key: str, value: bytes) -> None:
         """Take in a record of a replica, this one's own among them."""
-        self._newest[key] = value
+        if may_be_exchanged(key, value):  # what other programs write would be kept for as long as the process runs
+            self._newest[key] = value
         self._cooperation.received(key, value, time.time())
 
     def begin(self, pin: Pin, partitioner: Partitioner, interval: float) -> None:

@@ -1,4 +1,4 @@
-"""Placing of a replica's records on workers: partitioner, output buffers, and what is known of an interval.
+"""Placement of a replica's records on workers: the partitioner, the output buffers, and the records of an interval.
 
 The packs go to ``interval``.
 """
@@ -89,7 +89,7 @@ class Placing:
         yield from self._buffers.flush()
 
     def resize_packs(self, records: int) -> None:
-        """Let packs have this many records from now on."""
+        """Set the maximum number of records of a pack, from the next record on."""
         self._buffers.resize(records)
 
     def end(self) -> tuple[Hashes, Workers]:
@@ -100,7 +100,7 @@ class Placing:
         return placed
 
     def give_up(self) -> None:
-        """Forget the records of the interval, which come again."""
+        """Forget the records of the interval, since they will be read again."""
         for _ in self._buffers.flush():
             pass
         self._held.clear()

@@ -35,7 +35,7 @@ class ReplicaProcesses(ABC):
     """The processes of a query's replicas, as its driver sees them.
 
     Attributes:
-        driver: id of the driver that they are run for.
+        driver: id of the driver that these replicas work for, new for each run.
     """
 
     def __init__(self) -> None:

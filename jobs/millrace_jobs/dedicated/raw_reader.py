@@ -97,7 +97,7 @@ class RawReader:
         return messages
 
     def wait(self, seconds: float) -> None:
-        """Take nothing for this time, and stay in the group. Raises as ``take`` does."""
+        """Read nothing for this time, and stay in the group. Raises as ``take`` does."""
         if not self._is_paused:
             self.consumer.pause(self.consumer.assignment())
             self._is_paused = True

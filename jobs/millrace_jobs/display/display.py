@@ -25,8 +25,9 @@ Outcome = Literal["finished", "drained", "failed"]
 class Summary:
     """The totals of a run.
 
-    ``seconds`` is its duration. ``mean_utilization`` and ``p95_utilization`` are the mean and the 95th percentile of W,
-    processing time over batch interval; None without a batch. ``output`` is the place of the results.
+    ``start_seconds`` is how long its start took, and ``seconds`` how long it ran from then on. ``mean_utilization`` and
+    ``p95_utilization`` are the mean and the 95th percentile of W, processing time over batch interval; None without a
+    batch. ``output`` is the place of the results.
     """
 
     outcome: Outcome
@@ -40,10 +41,11 @@ class Summary:
     p95_utilization: float | None
     plan_changes: int
     output: str
+    start_seconds: float = 0.0
 
     @property
     def rows_per_second(self) -> float:
-        """The records read per second of the run."""
+        """The records read per second of the run, without its start."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 
@@ -76,7 +78,16 @@ class RunTally:
         # whole percents, as shown; above W = 100 the exact value no longer matters
         self._percents[min(round(100 * report.utilization), 10_000)] += 1
 
-    def summary(self, outcome: Outcome, *, results: int, seconds: float, plan_changes: int, output: str) -> Summary:
+    def summary(
+        self,
+        outcome: Outcome,
+        *,
+        results: int,
+        seconds: float,
+        plan_changes: int,
+        output: str,
+        start_seconds: float = 0.0,
+    ) -> Summary:
         """Return the summary of the run; the arguments are the facts that batch reports do not contain."""
         return Summary(
             outcome=outcome,
@@ -90,6 +101,7 @@ class RunTally:
             p95_utilization=self._percentile(95),
             plan_changes=plan_changes,
             output=output,
+            start_seconds=start_seconds,
         )
 
     def _percentile(self, percent: int) -> float | None:

@@ -20,7 +20,7 @@ from millrace_support.terminal_texts import count_text
 
 SHOWN_BATCHES = 8
 
-_COLUMNS = ("batch", "rows", "rows/s", "W", "lag", "imbalance", "plan", "late", "rejected")
+_COLUMNS = ("batch", "rows", "rows/s", "results", "W", "lag", "imbalance", "plan", "late", "rejected")
 _OUTCOME_STYLE = {"finished": "green", "drained": "yellow", "failed": "red"}
 
 
@@ -100,6 +100,7 @@ def _batches(reports: Sequence[BatchReport]) -> Table:
             str(report.batch),
             count_text(report.rows),
             count_text(report.rows_per_second),
+            "-" if report.results is None else count_text(report.results),
             Text(f"{report.utilization:.2f}", _utilization_style(report.utilization)),
             count_text(report.waiting),
             "-" if cost is None else f"{cost.load_imbalance_ratio:.2f}",
@@ -121,7 +122,7 @@ def _summary(name: str, summary: Summary) -> RenderableType:
     headline = Text.assemble(
         (f"{name} {summary.outcome}", f"bold {_OUTCOME_STYLE[summary.outcome]}"),
         f": {summary.rows:,} rows in {summary.batches:,} batches, {duration_text(summary.seconds)}"
-        f" ({count_text(summary.rows_per_second)} rows/s)",
+        f" ({count_text(summary.rows_per_second)} rows/s), after a start of {duration_text(summary.start_seconds)}",
     )
     facts = {"results": f"{summary.results:,} in {summary.output}"}
     if summary.mean_utilization is not None and summary.p95_utilization is not None:

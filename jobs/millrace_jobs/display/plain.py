@@ -28,12 +28,13 @@ class PlainDisplay:
         self._print(_line([("started", self._name), *facts.items()]))
 
     def batch(self, report: BatchReport) -> None:
-        """Print one line per batch; a missing imbalance or plan is ``-``."""
+        """Print one line per batch; missing results, imbalance or plan are ``-``."""
         cost, pin = placement_of(report), report.pin
         fields: dict[str, object] = {
             "batch": report.batch,
             "rows": report.rows,
             "rows_per_s": round(report.rows_per_second),
+            "results": "-" if report.results is None else report.results,
             "W": f"{report.utilization:.2f}",
             "lag": report.waiting,
             "imbalance": "-" if cost is None else f"{cost.load_imbalance_ratio:.2f}",
@@ -63,6 +64,7 @@ class PlainDisplay:
             "results": summary.results,
             "late": summary.late,
             "rejected": summary.rejected,
+            "start_seconds": f"{summary.start_seconds:.1f}",
             "seconds": f"{summary.seconds:.1f}",
             "W_mean": _ratio(summary.mean_utilization),
             "W_p95": _ratio(summary.p95_utilization),

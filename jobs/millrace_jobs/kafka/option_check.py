@@ -1,4 +1,4 @@
-"""Options of the Kafka client that do not go together, in the words of the library that would refuse them."""
+"""Checks the options of a Kafka client by making one, and reports in the library's words why it refuses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def require_options(connection: KafkaConnection, field: str) -> None:
 
 
 def option_problems(spec: Spec) -> Iterator[Problem]:
-    """Yield what the library has against the options of each connection of a query."""
+    """Yield the library's reason for each connection of a query whose options it refuses."""
     connections: dict[str, KafkaConnection | None]
     connections = {f"spec.sources.{name}.kafka": source.kafka for name, source in spec.sources.items()}
     for field, output in spec.outputs.items():

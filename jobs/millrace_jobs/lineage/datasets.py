@@ -23,7 +23,7 @@ from millrace_api.validation.places import is_object
 from millrace_jobs.disk import absolute_path
 
 MOST_TOPICS = 100
-"""Most topics of one source that are named."""
+"""Maximum number of topics that are reported for one source."""
 
 _WILDCARD = re.compile(r"[*?\[{]")
 _KAFKA_PORT = 9092

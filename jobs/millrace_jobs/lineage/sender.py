@@ -1,4 +1,4 @@
-"""The thread that delivers events of lineage: it never delays a batch, and fails none."""
+"""The thread that delivers lineage events; it never delays a batch or makes it fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace_jobs.lineage.transports import DeliveryError, Transport
 from millrace_support.backoff import Backoff
 
 MOST_WAITING = 16
-"""Most events that wait: a query sends few, and each one makes up for those before it."""
+"""Maximum number of waiting events: a query sends few, and each one replaces what earlier ones reported."""
 
 ATTEMPTS = 4
 CLOSING_SECONDS = 5.0
@@ -59,7 +59,7 @@ class LineageSender:
                 self._changed.notify()
 
     def close(self, seconds: float = CLOSING_SECONDS) -> None:
-        """Deliver what waits for at most this long, and drop the rest."""
+        """Deliver the waiting events for at most ``seconds``, and drop the rest."""
         self._until = time.monotonic() + seconds
         with self._changed:
             self._closing.set()

@@ -31,12 +31,12 @@ from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from millrace_jobs.lookups.keys import BadRequestError, KeyColumn
 from millrace_jobs.lookups.requests import UnavailableError, answer, parse_request
 from millrace_jobs.lookups.service import STRANGER_SECONDS, LookupService, ServiceSettings
 from millrace_jobs.lookups.store import TableReader
+from millrace_support.local_hosts import is_local
 
 HOST = "127.0.0.1"
 MAX_CONNECTIONS = 64
@@ -54,10 +54,9 @@ GATHERING_SECONDS = 0.005
 NICENESS = 19
 """The lowest priority: where the driver and its tasks need all cores, look-ups wait, not the batch."""
 
-_LOCAL_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
 _LATER = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 _SWEEP_SECONDS = 1.0
-_HOSTS = 16
+_is_local = lru_cache(maxsize=16)(is_local)
 
 
 class GatheringSelector(selectors.DefaultSelector):
@@ -284,13 +283,6 @@ def _refusal(status: HTTPStatus, text: str) -> tuple[HTTPStatus, bytes]:
 
 
 _TOO_MANY = _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections: try again")
-
-
-@lru_cache(maxsize=_HOSTS)
-def _is_local(host: str) -> bool:
-    with suppress(ValueError):
-        return urlsplit(f"//{host}").hostname in _LOCAL_NAMES
-    return False
 
 
 def _follow_driver(server: LookupServer) -> None:

@@ -31,7 +31,14 @@ MOST_BYTES = 1 << 30
 MOST_FILES = 20_000
 """Most files in all packages of a query together."""
 
-_RESERVED = {"millrace_api", "millrace_research", "millrace_jobs", "millrace_operator", "millrace_support"} | {
+_RESERVED = {
+    "millrace",
+    "millrace_api",
+    "millrace_research",
+    "millrace_jobs",
+    "millrace_operator",
+    "millrace_support",
+} | {
     "sitecustomize",
     "usercustomize",
 }

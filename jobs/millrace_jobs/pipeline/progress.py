@@ -34,9 +34,9 @@ class BatchReport:
     in seconds; ``steps`` are parts of the processing time, by the names in STEPS.
 
     ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
-    ``behind`` that of the partitions with the longest ones, by source and partition, and ``taken`` what the batch took
-    from all sources. Sources count in their own units: Kafka in offsets, not all of which have a record, and file
-    sources in files.
+    ``behind`` that of the partitions with the longest ones, by source and partition. ``taken`` is what the batch took
+    from all sources, and ``taken_from`` what it took from each source that moved. Sources count in their own units:
+    Kafka in offsets, not all of which have a record, and file sources in files.
 
     ``route`` and ``combine`` have the seconds that each task of the stage took.
 
@@ -55,6 +55,7 @@ class BatchReport:
     ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970; ``earliest_event`` the
     earliest one, if it is before 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
+    ``results`` is how many rows went to the sink; None if that is not known.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
 
@@ -93,11 +94,13 @@ class BatchReport:
     routed_bytes: int = 0
     partial_bytes: int = 0
     waiting_in: Mapping[str, int] = field(default_factory=dict)
+    taken_from: Mapping[str, int] = field(default_factory=dict)
     behind: Mapping[tuple[str, str], int] = field(default_factory=dict)
     joins: tuple[JoinLoad, ...] = ()
     latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
     incomplete: int = 0
+    results: int | None = None
 
     @property
     def work(self) -> float:
@@ -147,6 +150,7 @@ def batch_report(
     replicas = [replica for note in notes for replica in note.get("replicas", [note])]
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
     pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
+    taken = _taken(progress)
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
     state = progress["stateOperators"]
     durations = progress["durationMs"]
@@ -165,7 +169,7 @@ def batch_report(
         bytes=sum(note.get("bytes", 0) for note in replicas),
         rejected=sum(note.get("rejected", 0) for note in replicas if "read" in note),
         late=_late(replicas, progress),
-        taken=sum(_taken(progress).values()),
+        taken=sum(taken.values()),
         waiting=sum(waiting.values()),
         pin=pin,
         watermark=_time(progress.get("eventTime", {}).get("watermark")),
@@ -189,6 +193,7 @@ def batch_report(
         routed_bytes=sum(note.get("sent", 0) for note in replicas if n),
         partial_bytes=sum(note.get("sent", 0) for note in workers),
         waiting_in=waiting,
+        taken_from=taken,
         behind={(end["source"], name): lag for end in ends for name, lag in end.get("behind", {}).items()},
         joins=tuple(_join_loads(progress)),
         latencies=RecordLatencies.of(replicas, began.timestamp() + seconds),

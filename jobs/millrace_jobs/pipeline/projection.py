@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from millrace_jobs.own_code.functions import ScalarFunction
 from millrace_jobs.pipeline.expressions.programs import Program, evaluate
 
 _ASSUMED_SETTINGS = {
@@ -31,7 +32,7 @@ class Projection:
 
     ``schema`` has the types Spark gives these columns; ``keys`` is how many of them, from the first, are keys.
     ``setting`` is ``name=value`` of a Spark setting that changes the meaning of expressions; it is empty if all such
-    settings have the values that compiled expressions assume.
+    settings have the values that compiled expressions assume. ``functions`` are those of the query's own.
     """
 
     where: str
@@ -39,6 +40,7 @@ class Projection:
     schema: pa.Schema
     keys: int
     setting: str = ""
+    functions: tuple[ScalarFunction, ...] = ()
 
 
 def deviating_setting(value_of: Callable[[str, str], str | None]) -> str:

@@ -21,8 +21,6 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.json
 from fastavro.validation import ValidationError, validate
 
 from millrace_api.errors import MillraceError, Problem
@@ -33,20 +31,17 @@ from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.connector import schema_of
 from millrace_jobs.sources.formats.avro_records import read_avro_schema
 from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schema, is_nested, taken_apart
-from millrace_jobs.sources.formats.csv_parser import CsvQuotes
 from millrace_jobs.sources.formats.decoding import BadRecord
 from millrace_jobs.sources.formats.file_formats import (
     FORMATS_BY_SUFFIX,
     blocks,
-    check_delimiter,
     file_format,
     first_byte,
     open_text,
 )
+from millrace_jobs.sources.formats.inferred_columns import inferred_schema
 from millrace_jobs.sources.formats.messages import RAW
-from millrace_jobs.sources.formats.parquet_format import open_parquet
 from millrace_jobs.sources.formats.text_conversions import bytes_of
-from millrace_jobs.sources.formats.typed_columns import suitable_type
 from millrace_jobs.sources.generated.nexmark import NexmarkSource, share
 from millrace_jobs.sources.generated.rows import GeneratedRows, GeneratedSource, RateSource
 from millrace_jobs.sources.pacing import RatePace
@@ -54,7 +49,6 @@ from millrace_jobs.sources.stored_files import without_ending
 
 _ROWS = 10_000  # rows that are generated at a time
 
-_SAMPLE = 1 << 20  # bytes of a text file from which its types are inferred
 _HINT = "give its columns with --schema"
 _GENERATORS = ("rate", *(stream.value for stream in NexmarkStream))
 
@@ -100,7 +94,7 @@ def file_input(
     if ddl is not None:
         schema = declared_schema(ddl)
     else:
-        schema = _inferred_schema(name, format, header=header, delimiter=delimiter)
+        schema = inferred_schema(name, format, header=header, delimiter=delimiter, hint=_HINT)
     reader = file_format(format, schema, header=header, delimiter=delimiter, timestamp_format=timestamp_format)
     return RecordInput(schema, lambda: reader.read(name, 0, reader.extent(name, path.stat().st_size), _refuse))
 
@@ -116,39 +110,6 @@ def _refuse(path: str, bad: BadRecord) -> None:
     shown = bad.text if len(bad.text) <= 200 else bad.text[:200] + "..."
     message = f"{shown!r} is not a record: {bad.reason}"
     raise MillraceError(Problem(message, "correct it, or give the columns with --schema", path, bad.line))
-
-
-def _inferred_schema(path: str, format: str, *, header: bool, delimiter: str) -> pa.Schema:
-    """Return the schema of a Parquet file, or infer it from the first megabyte of a CSV or JSON file."""
-    if format == "csv" and not header:
-        raise MillraceError(Problem("a csv file without a header does not name its columns", _HINT, path))
-    if format == "csv":
-        check_delimiter(delimiter)
-    try:
-        if format == "parquet":
-            found = open_parquet(path).schema_arrow
-        elif format == "csv":
-            options = pa.csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-            parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-            sample = _sample(path, CsvQuotes(delimiter))
-            found = pa.csv.read_csv(sample, parse_options=parse, convert_options=options).schema
-        else:
-            found = pa.json.read_json(_sample(path), pa.json.ReadOptions(block_size=2 * _SAMPLE)).schema
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise MillraceError(Problem(f"cannot be read as {format}: {error}", _HINT, path)) from None
-    if not len(found):
-        raise MillraceError(Problem("has no columns", _HINT, path))
-    for field in found:
-        if suitable_type(field.type) is None:
-            message = f"column {field.name} is of type {field.type}, which no source can read"
-            raise MillraceError(Problem(message, _HINT, path))
-    return pa.schema([(field.name, suitable_type(field.type)) for field in found])
-
-
-def _sample(path: str, quotes: CsvQuotes | None = None) -> pa.BufferReader:
-    with open_text(path) as stream:
-        read = blocks(stream, path, first_byte(stream, path), 0, _SAMPLE, quotes)
-        return pa.BufferReader(b"".join(layout.text for _, layout in read))
 
 
 def generator_input(

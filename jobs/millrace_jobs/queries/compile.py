@@ -23,6 +23,7 @@ from millrace_api.model.streamquery import Spec
 from millrace_api.sql.parsed_query import ParsedQuery, parsed_query
 from millrace_jobs.queries.execution import CompiledQuery, Execution
 from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.own_functions import check_own_functions, functions_of, register
 from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
 from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
 from millrace_jobs.queries.sql_aggregates import NotRoutableError
@@ -74,6 +75,9 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
         return compile_aggregator(spec.query.python, schemas)
     sql = spec.query.sql
     assert sql is not None
+    if spec.query.functions is not None:
+        check_own_functions(spec.query)
+        register(spark, functions_of(spec.query))
     try:
         check_scope(spark, sql)
         result = spark.sql(sql).schema

@@ -33,3 +33,9 @@ def expression_problem(only_spark: str) -> Problem:
     """Return that replicas cannot evaluate an expression, or under a setting, as only Spark can."""
     message = f"placement Dedicated needs expressions that Arrow computes, which {only_spark} is not"
     return Problem(message, f"{_INLINE}, or write another expression (docs/pipeline.md lists them)", field=_FIELD)
+
+
+def own_function_problem(expression: str) -> Problem:
+    """Return that replicas in processes of their own do not import the functions of a query."""
+    message = f"placement Dedicated runs no functions in Python, and {expression} calls one"
+    return Problem(message, _INLINE, field=_FIELD)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -38,10 +38,13 @@ from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import StreamingSql, parse_expression
 from millrace_api.sql.nested_times import with_flat_times
+from millrace_api.sql.own_functions import own_calls, own_name
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.results import known_columns, result_groups
+from millrace_jobs.own_code.functions import ScalarFunction
 from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.results import closes, require_partitions, require_rows_that_stay, result_keys, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.sources.connector import schema_of
@@ -73,7 +76,8 @@ _NESTED: Mapping[exp.DType, DataType] = {
 class DeclaredTypes:
     """The types that follow from the declared columns of the sources; ``UNKNOWN`` for all others."""
 
-    def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, schemas: Mapping[str, pa.Schema], functions: Sequence[ScalarFunction] = ()) -> None:
+        self._functions = {function.name: from_arrow_type(function.type) for function in functions}
         self._columns = {
             name: {field.name.lower(): field.dataType for field in from_arrow_schema(schema)}
             for name, schema in schemas.items()
@@ -81,17 +85,19 @@ class DeclaredTypes:
 
     def of(self, columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
         """Return the types of expressions over columns of these types, as far as they are known."""
-        return [_type_of(text, columns) for text in expressions]
+        return [_type_of(text, columns, self._functions) for text in expressions]
 
     def in_source(self, source: str, expression: str) -> str:
         """Return the type, as text, of an expression over a source, as far as it is known."""
-        return _type_of(expression, self._columns[source]).simpleString()
+        return _type_of(expression, self._columns[source], self._functions).simpleString()
 
 
-def _type_of(text: str, columns: Mapping[str, DataType]) -> DataType:
+def _type_of(text: str, columns: Mapping[str, DataType], functions: Mapping[str, DataType]) -> DataType:
     expression = parse_expression(text)
     if isinstance(expression, exp.Column):
         return columns.get(expression.name.lower(), UNKNOWN) if not expression.table else UNKNOWN
+    for call in own_calls(expression, functions):
+        call.type = exp.DataType.build(functions[own_name(call)].simpleString(), StreamingSql)
     for column in expression.find_all(exp.Column):
         kind = UNKNOWN if column.table else columns.get(column.name.lower(), UNKNOWN)
         column.type = exp.DType.UNKNOWN if kind is UNKNOWN else exp.DataType.build(kind.simpleString(), StreamingSql)
@@ -115,7 +121,7 @@ def dry_compile(spec: Spec, sql: str) -> list[Problem]:
     spec = with_flat_times(spec)
     try:
         query = parsed_query(spec.query.sql or sql)
-        chosen = choose_execution(spec, query, schemas, DeclaredTypes(schemas), partitions=1)
+        chosen = choose_execution(spec, query, schemas, DeclaredTypes(schemas, functions_of(spec.query)), partitions=1)
         if spec.partitioner.placement is PlacementSetting.DEDICATED:
             problem = chosen.dedicated_problem(spec, schemas)
             return [] if problem is None else [problem]

@@ -243,8 +243,10 @@ class CompiledQuery:
         leaving = self.execution.result_partitions(partitions)
         how, steps = self.execution.explain(self.result, spec, sources, pin, leaving)
         drawn = "\n   |\n".join(f"  {step}" for step in steps)
+        own = (spec.query.functions or {}).items()
+        functions = [f"function {name} -> {each.returns}: {each.python}, over Arrow arrays" for name, each in own]
         code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
-        return "\n".join([f"{how}\n\n{drawn}", *([""] if code else []), *code])
+        return "\n".join([f"{how}\n\n{drawn}", *([""] if functions or code else []), *functions, *code])
 
     def output_mode(self, spec: Spec) -> Literal["update", "append"]:
         """Return the Spark output mode that matches when results are emitted."""

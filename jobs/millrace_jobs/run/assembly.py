@@ -1,4 +1,4 @@
-"""What a run is assembled from: its query, the inputs of it, and the engine that computes it."""
+"""What a run is assembled from: its query, its inputs, and the environment that computes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace_jobs.sources.base import Source
 
 @dataclass(frozen=True)
 class RunQuery:
-    """A query in the form that it runs in, and the sink of its results, which is ready for the next batch.
+    """The query that a run executes, in its compiled form, with the sink that is ready for its next batch.
 
     ``spec`` has event times as columns.
     """
@@ -32,9 +32,9 @@ class RunQuery:
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What a query reads: its sources, as they were opened, and static tables that are read again.
+    """What a query reads: its opened sources, and the static tables that are refreshed.
 
-    ``replicas`` place the records of a source, under plans that have them in processes of their own.
+    ``replicas`` place the records of a source under plans that dedicate processes to them.
     """
 
     sources: Mapping[str, Source]
@@ -43,8 +43,8 @@ class RunInputs:
 
 
 @dataclass(frozen=True)
-class Engine:
-    """Spark, with the checkpoint that a run continues, and a folder for this run alone.
+class RunEnvironment:
+    """Where a run computes: Spark, the checkpoint that it continues from, and a folder for this run alone.
 
     ``cores`` returns the number of cores that run tasks now.
     """

@@ -274,10 +274,15 @@ _MARKS = {
 }
 """Failure class by a mark in Spark's text."""
 
-_PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates)[/\\]")
+_PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates|own_code)[/\\]")
 _FILES_SINK = re.compile(r"millrace_jobs[/\\]sinks[/\\]files\.py$")
 _STATE_STORE = ".execution.streaming.state."
-_PARTS = {"sources": FailureClass.SOURCE, "sinks": FailureClass.SINK, "aggregates": FailureClass.USER_CODE}
+_PARTS = {
+    "sources": FailureClass.SOURCE,
+    "sinks": FailureClass.SINK,
+    "aggregates": FailureClass.USER_CODE,
+    "own_code": FailureClass.USER_CODE,
+}
 
 
 def class_of_text(text: str) -> FailureClass:
@@ -361,13 +366,20 @@ class Restarts:
 
     def __init__(self) -> None:
         self.total = 0
+        self.failure: TransientError | None = None
+        """Why the query was started again, until it computes; None if it has not failed since."""
         self._in_a_row = 0
         self._backoff = Backoff()
 
     def progressed(self) -> None:
         """Reset the count after a finished batch: the earlier failure has passed."""
+        self.recovered()
         self._in_a_row = 0
         self._backoff.reset()
+
+    def recovered(self) -> None:
+        """Forget why the query was started again, and keep the count, after a trigger that found nothing to do."""
+        self.failure = None
 
     def pause_after(self, failure: TransientError) -> float:
         """Count a restart, and return the seconds to wait before it.
@@ -383,6 +395,7 @@ class Restarts:
             raise final from None
         self._in_a_row += 1
         self.total += 1
+        self.failure = failure
         return self._backoff.next()
 
     def __str__(self) -> str:

@@ -88,12 +88,8 @@ def require_other_places(spec: Spec, sources: Mapping[str, Source]) -> None:
     """
     written = {}
     for field, output in spec.outputs.items():
-        if output.sink.files is not None:
-            written[f"{field}.sink.files.path"] = (output.sink.files.first_file, "result")  # a folder or s3a://
-        if output.sink.delta is not None and output.sink.delta.is_local:
-            written[f"{field}.sink.delta.path"] = (output.sink.delta.first_file, "result")
-        if output.sink.iceberg is not None and output.sink.iceberg.is_local:
-            written[f"{field}.sink.iceberg.location"] = (output.sink.iceberg.first_file, "result")
+        if (files := output.sink.given.result_files) is not None:
+            written[f"{field}.sink.{output.sink.kind}.{files.field}"] = (files.first_file, "result")
     for name, source in spec.sources.items():
         if (folder := source.corrupt_records.path) is not None:
             written[f"spec.sources.{name}.corruptRecords.path"] = (f"{folder}/{name}-0.jsonl", "dead letter")
@@ -151,9 +147,12 @@ def unread_note(
 
 def nothing_new_note(spec: Spec, checkpoint: Place) -> str:
     """Return what to say of a run on a checkpoint that has processed all input before, and how to start over."""
-    written = [output.sink.files or output.sink.delta for output in spec.outputs.values()]  # of this checkpoint only
-    places = [absolute_path(each.path) if each.is_local else each.path for each in written if each is not None]
-    places += [output.sink.iceberg.table for output in spec.outputs.values() if output.sink.iceberg is not None]
+    places: list[Path | str] = []
+    for sink in (output.sink.given for output in spec.outputs.values()):
+        if sink.catalog_table is not None:
+            places.append(sink.catalog_table)
+        elif (files := sink.result_files) is not None:
+            places.append(files.place if is_object(files.place) else absolute_path(files.place))
     results = "".join(f" and {place}" for place in places)
     done = "nothing new: all input was processed by an earlier run"
     return f"{done}; remove {checkpoint}{results} to start over"

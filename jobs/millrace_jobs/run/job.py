@@ -1,6 +1,6 @@
 """One query in this process: the shared core of ``millrace run``, ``millrace driver`` and ``millrace explain``.
 
-``Job`` opens (``opening``), prepares (``preparing``) and assembles; the batches are those of ``loop``.
+``Job`` opens (``opening``), prepares (``prepared_query``) and assembles; the batches are those of ``loop``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -22,13 +22,15 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
 from millrace_jobs.display.display import Outcome, display_for
+from millrace_jobs.page.live_page import LivePage
+from millrace_jobs.page.view import RunFacts
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import require_partitions
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
     open_sources,
@@ -37,13 +39,13 @@ from millrace_jobs.run.inputs import (
     waiting_note,
 )
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
-from millrace_jobs.run.late_records import closed_until, why_late
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.late_records import all_closed, closed_until, why_late
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.plans import AutoPlans, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
-from millrace_jobs.run.preparing import PreparedQuery, output_keys, prepare_query
+from millrace_jobs.run.prepared_query import PreparedQuery, output_keys, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.reports import without_event_log
@@ -52,6 +54,9 @@ from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.stores.requests import counting_in
 from millrace_support.http_server import HttpServer
+
+if TYPE_CHECKING:
+    from millrace_jobs.display.display import Display
 
 
 @dataclass
@@ -66,9 +71,9 @@ class Job:
 
     1. ``opening.open_checkpoint``: this process becomes the driver, by lock and lease.
     2. ``opening.start_spark``, once the sources are open and the sink can be used.
-    3. ``preparing.prepare_query``: the query in the form that fits the state, and the sink ready for its first batch.
+    3. ``prepared_query.prepare_query``: the query in the form that fits the state, with its sink ready for a batch.
     4. ``_assemble``: the plan source, the run loop and its observer; metrics and probes are served.
-    5. ``_supervise``: batches, until the run is finished, drained or failed (``loop.QueryRun``).
+    5. ``_supervise``: batches, until the run is finished, drained or failed (``loop.RunLoop``).
 
     What a phase has opened is closed in reverse order at the end. A checkpoint or sink that the run has created is
     removed if the run failed before its first batch.
@@ -85,10 +90,16 @@ class Job:
     service_port: int | None = None
     """Port for look-ups by other pods, where the query asks for them; None where there are no other pods."""
 
+    began: float = field(default_factory=time.monotonic)
+    """When the run was asked for, by the monotonic clock: the summary says how long its start took."""
+
     console: Console = field(default_factory=Console)
+    display: Display | None = None
+    """What shows the run; None for a display that suits the console."""
+
     stop_requested: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
-    _run: QueryRun | None = None
+    _run: RunLoop | None = None
     _spec: Spec = field(init=False)
     """The spec with event times as columns, which everything goes by that runs on the records of sources."""
 
@@ -126,7 +137,7 @@ class Job:
 
     def _setup(self) -> RunSetup:
         given = given_plans(self.platform, self.query.spec)
-        display = display_for(self.console, self.query.name)
+        display = self.display or display_for(self.console, self.query.name)
         self._stack.callback(display.close)
         return RunSetup(
             query=self.query,
@@ -148,8 +159,8 @@ class Job:
         self._stack.callback(self.platform.close)
         return spark
 
-    def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[QueryRun, Observer]:
-        """Put together the run loop and what watches it, and serve metrics and probes."""
+    def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
+        """Put together the run loop and what watches it, and serve metrics, probes and the page."""
         checkpoint, tables, spark, reports = opened.checkpoint, opened.tables, opened.spark, opened.reports
         plans = self._plans(setup, opened, prepared.compiled)
         auto = plans if isinstance(plans, AutoPlans) else None
@@ -168,19 +179,22 @@ class Job:
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
         shown = (setup.display, metrics, health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports)
-        registry = metrics.registry
-        server = HttpServer(registry, health.liveness, health.readiness, self.platform.host, self.metrics_port)
+        lookups = "" if prepared.lookups is None else prepared.lookups.listen(self.query)
+        page = LivePage(observer.history, self._page_facts(setup, prepared, observer, lookups))
+        probes, address = (health.liveness, health.readiness), (self.platform.host, self.metrics_port)
+        server = HttpServer(metrics.registry, *probes, *address, page.paths)
         server.start()
         self._stack.callback(server.close)
-        facts = {"metrics": f"{server.url}/metrics", "checkpoint": str(root), "results": prepared.sink.place}
-        if prepared.lookups is not None:
-            facts["lookups"] = prepared.lookups.listen(self.query)
+        urls = {"page": f"{server.url}/", "metrics": f"{server.url}/metrics"}
+        facts = urls | {"checkpoint": str(root), "results": prepared.sink.place}
+        if lookups:
+            facts["lookups"] = lookups
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
-        self._run = QueryRun(
+        self._run = RunLoop(
             RunQuery(self.query.name, self._spec, prepared.compiled, prepared.sink),
             RunInputs(opened.sources, tables or None, replicas),
-            Engine(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
+            RunEnvironment(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
             plans=plans,
             watcher=observer,
             once=self.once,
@@ -188,6 +202,25 @@ class Job:
             accepted=partial(setup.display.started, facts),
         )
         return self._run, observer
+
+    def _page_facts(self, setup: RunSetup, prepared: PreparedQuery, observer: Observer, lookups: str) -> RunFacts:
+        """Return what the page shows of this run beside its history."""
+        is_local, auto, name = isinstance(self.platform, OneProcess), observer.auto, self.query.name
+        origin = (
+            "The plan file chooses it." if is_local else f"The operator chose it; kubectl describe sq {name} shows why."
+        )
+        return RunFacts(
+            query=self.query,
+            alive=observer.health.liveness,
+            chooses=auto is not None,
+            plan_origin="" if setup.given is None else origin,
+            candidates=lambda: {} if auto is None else auto.selector.candidates,
+            failing=lambda: None if self._run is None else self._run.failing,
+            output=prepared.sink.place,
+            timed=not self.once,
+            key=() if prepared.lookups is None else prepared.lookups.key,
+            lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
+        )
 
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
@@ -200,20 +233,23 @@ class Job:
         chooser = resources if self.platform.chooses_algorithm else None
         return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
 
-    def _supervise(self, opened: OpenedRun, run: QueryRun, observer: Observer) -> None:
+    def _supervise(self, opened: OpenedRun, run: RunLoop, observer: Observer) -> None:
         """Run the loop to its end, and show the summary of the run."""
         reports = opened.reports
         observer.health.running()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
-        before, closed = run.engine.checkpoint.committed(), closed_until(run.engine.checkpoint)
+        before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
             outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            if unread and (note := unread_note(self.query.spec, opened.sources, run.engine.checkpoint, before)):
+            if unread and (note := unread_note(self.query.spec, opened.sources, run.environment.checkpoint, before)):
                 observer.message(note)
+            until = closed_until(run.environment.checkpoint)
+            if until is not None and until != closed and outcome == "finished":
+                observer.message(all_closed(until))
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
                 observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
@@ -222,7 +258,7 @@ class Job:
                 observer.message(shown_times(why, self.query.spec))
             reports.ended(outcome)
         except BaseException as error:
-            observer.health.failed(str(error))
+            observer.failed(error)
             reports.ended("failed", error if isinstance(error, Exception) else None)
             raise
         finally:
@@ -233,6 +269,7 @@ class Job:
                     observer.tally.summary(
                         outcome,
                         results=run.results,
+                        start_seconds=began - self.began,
                         seconds=seconds,
                         plan_changes=run.plan_changes,
                         output=run.query.sink.place,

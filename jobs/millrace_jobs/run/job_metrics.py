@@ -20,6 +20,7 @@ from prometheus_client.utils import floatToGoString
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
+from millrace_jobs.pipeline.watermark_delay import WatermarkDelay
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -82,7 +83,7 @@ class JobMetrics(Collector):
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._query, self._checkpoint, self._tables = query, checkpoint, tables
-        self._newest: int | None = None
+        self._watermark_delay = WatermarkDelay()
         self._before: PlacementSketch | None = None
         self._lock = Lock()
         self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=None) for m in _of_kind("counter")}
@@ -202,7 +203,7 @@ class JobMetrics(Collector):
         self._set("millrace_state_rows", report.state_rows)
         self._set("millrace_state_bytes", report.state_bytes)
         self._set("millrace_distinct_keys", report.distinct_keys)
-        self._set("millrace_watermark_delay_seconds", self._watermark_delay(report))
+        self._set("millrace_watermark_delay_seconds", self._watermark_delay.after(report))
 
     def _show_plan(self, report: BatchReport) -> None:
         pin = report.pin
@@ -234,15 +235,6 @@ class JobMetrics(Collector):
             last = min(first + size, len(rows)) - 1
             worker = str(first) if first == last else f"{first}-{last}"
             self._set("millrace_worker_rows", sum(rows[first : last + 1]), worker)
-
-    def _watermark_delay(self, report: BatchReport) -> float | None:
-        """Return the seconds behind the newest event time, not behind the clock: a recording may be years old."""
-        watermark = None if report.watermark is None else round(report.watermark.timestamp() * 1e6)
-        times = [time for time in (self._newest, report.latest_event, watermark) if time is not None]
-        self._newest = max(times, default=None)
-        if self._newest is None or watermark is None:
-            return None
-        return (self._newest - watermark) / 1e6
 
     def _add(self, name: str, amount: float, *labels: str) -> None:
         self._counters[name].labels(self._query, *labels).inc(amount)

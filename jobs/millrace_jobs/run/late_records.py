@@ -21,6 +21,14 @@ def closed_until(checkpoint: Checkpoint) -> datetime | None:
         return datetime.max.replace(tzinfo=UTC)
 
 
+def all_closed(until: datetime) -> str:
+    """Return one sentence on what it means for later runs that this one has closed all windows at its end."""
+    return (
+        f"all windows up to {until:%Y-%m-%dT%H:%M:%SZ} are closed, since the input has ended: records before that time "
+        "which a later run reads are late, and in no result; --available-now leaves windows open"
+    )
+
+
 def why_late(records: int, spec: Spec, *, before_1970: bool, closed: datetime | None) -> str:
     """Return one sentence on why records were late, and what to do about it.
 

@@ -1,6 +1,6 @@
 """The listener that puts Spark's events into a queue, and the protocol of a watcher, which receives them.
 
-``loop.QueryRun`` takes them from the queue.
+``loop.RunLoop`` takes them from the queue.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from millrace_jobs.lookups.service import ServiceSettings
 from millrace_jobs.lookups.store import TableStore
 from millrace_jobs.secrets import Secret
 from millrace_jobs.sinks.connector import TABLE
-from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView
 
 _FILE = "lookups.json"
 
@@ -59,7 +58,11 @@ class TableLookups:
         service: ServiceSettings | None = None,
         copies: Path | None = None,
     ) -> None:
+        from millrace_jobs.sinks.kafka.table_view import REBUILDING, TableView  # only queries with a table need Kafka
+
         rows, store = _opened_store(folder, copies, has_history)
+        self.key = tuple(column.name for column in columns)
+        """Names of the columns of the table's key."""
         self._process = LookupProcess(rows, query, columns, port, service, REBUILDING)
         self._file: Path | None = None
         self.view = TableView(store, self._process.notify)

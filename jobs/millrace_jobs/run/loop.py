@@ -1,7 +1,7 @@
 """The run loop: it starts Spark's query, follows the plan, watches the batches, restarts, and ends in order.
 
 Before a batch, ``steering`` writes what it runs under, which ``pipeline.reader`` reads in Spark's own process for
-sources. Its tasks run what ``queries`` has built. Its results come back here, to ``QueryRun._write``, and go to a sink;
+sources. Its tasks run what ``queries`` has built. Its results come back here, to ``RunLoop._write``, and go to a sink;
 its progress comes through ``listener``, and goes to ``steering`` and to ``observer``.
 """
 
@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, Literal
 
@@ -32,7 +32,7 @@ from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.queries.results import ClosingWindows
 from millrace_jobs.queries.sql_scope import sql_problem
 from millrace_jobs.queries.tables.stages import announce
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
@@ -71,7 +71,7 @@ class _Stream:
 
 
 @dataclass
-class QueryRun:
+class RunLoop:
     """One run of a query in this process, from its checkpoint's last batch on.
 
     With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
@@ -93,7 +93,7 @@ class QueryRun:
 
     query: RunQuery
     inputs: RunInputs
-    engine: Engine
+    environment: RunEnvironment
     plans: PlanSource
     watcher: Watcher
     once: bool = False
@@ -101,7 +101,8 @@ class QueryRun:
     accepted: Callable[[], None] = lambda: None
     is_accepted: bool = False
     results: int = 0
-    _query: StreamingQuery | None = None
+    _written: dict[int, int] = field(default_factory=dict)
+    _streaming_query: StreamingQuery | None = None
     _draining: bool = False
     _consumed: Mapping[str, Position] = field(default_factory=dict)
     _committed: Sequence[Mapping[str, Any]] = ()
@@ -115,7 +116,7 @@ class QueryRun:
 
     def __post_init__(self) -> None:
         """Set up the session settings and the steering."""
-        query, inputs, checkpoint = self.query, self.inputs, self.engine.checkpoint
+        query, inputs, checkpoint = self.query, self.inputs, self.environment.checkpoint
         self._settings = BatchSettings(query.spec.spark_conf)
         self._closing = ClosingWindows(query.compiled, query.spec)
         self._steering = Steering(
@@ -123,20 +124,25 @@ class QueryRun:
             inputs.sources,
             self.plans,
             checkpoint.policies,
-            self.engine.workspace / "control.json",
+            self.environment.workspace / "control.json",
             self.watcher,
             query=query.compiled,
             require=inputs.replicas.require if inputs.replicas is not None else lambda _: None,
             once=self.once,
             replayed=checkpoint.last_batch().unfinished,
             contents=inputs.tables.newest if inputs.tables is not None else dict,
-            cores=self.engine.cores,
+            cores=self.environment.cores,
         )
 
     @property
     def restarts(self) -> int:
         """The number of times that the query was started again after a transient failure."""
         return self._restarts.total
+
+    @property
+    def failing(self) -> TransientError | None:
+        """Why the query was started again, until it computes; None if it has not failed since."""
+        return self._restarts.failure
 
     @property
     def positions(self) -> Mapping[str, Position]:
@@ -154,7 +160,7 @@ class QueryRun:
         Raises:
             MillraceError: the query failed; committed batches stay.
         """
-        stop_listening = Listener(self._events).register(self.engine.spark)
+        stop_listening = Listener(self._events).register(self.environment.spark)
         try:
             self._steering.follow_plan()
             while not self._draining and not self._stream_with_restarts(closing_time=None):
@@ -180,9 +186,9 @@ class QueryRun:
         while True:
             try:
                 if failed:
-                    self.engine.checkpoint.restore_log()  # needs the lease: ``prepare`` fences other drivers
+                    self.environment.checkpoint.restore_log()  # needs the lease: ``prepare`` fences other drivers
                     with attributed_to(FailureClass.SINK):
-                        self.query.sink.prepare(self.engine.checkpoint.last_batch())
+                        self.query.sink.prepare(self.environment.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
                 self._stop_query()  # it goes on if this loop is what failed
@@ -208,7 +214,7 @@ class QueryRun:
         Returns:
             True when the input has ended; False to continue with a new query.
         """
-        mode = self.query.compiled.mode(self.engine.checkpoint.unfinished_pin() or self._steering.pin)
+        mode = self.query.compiled.mode(self.environment.checkpoint.unfinished_pin() or self._steering.pin)
         stream = _Stream(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
@@ -230,14 +236,14 @@ class QueryRun:
 
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
-        self._committed = self.engine.checkpoint.committed_offsets()
-        self._query = None
+        self._committed = self.environment.checkpoint.committed_offsets()
+        self._streaming_query = None
         self._instruct_sources(stream)
-        self._query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
+        self._streaming_query = self._start(self._sources_of(stream.mode), mode=stream.mode, paced=stream.paced)
         if not self.is_accepted:
             self.is_accepted = True
             self.accepted()
-        return self._query
+        return self._streaming_query
 
     def _instruct_sources(self, stream: _Stream) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
@@ -258,13 +264,13 @@ class QueryRun:
             return sources
         if not self._matches_plan(mode):
             return replicas.finish()
-        return replicas.begin(_positions(self.engine.checkpoint.begun()), self._steering.pin)
+        return replicas.begin(_positions(self.environment.checkpoint.begun()), self._steering.pin)
 
     def _start(self, sources: Mapping[str, Source], *, mode: RoutingMode, paced: bool) -> StreamingQuery:
-        query, checkpoint = self.query, self.engine.checkpoint
+        query, checkpoint = self.query, self.environment.checkpoint
         routed = mode is not RoutingMode.NATIVE
         context = RunContext(
-            self.engine.spark,
+            self.environment.spark,
             sources,
             self._steering.control,
             checkpoint.spark,
@@ -294,7 +300,8 @@ class QueryRun:
         Nothing of the batch is computed before the sink acts on ``results``. Until then, the lease is checked, and what
         the tasks have to know of the batch is announced.
         """
-        checkpoint, tables, context = self.engine.checkpoint, self.inputs.tables, self.engine.spark.sparkContext
+        checkpoint, tables = self.environment.checkpoint, self.inputs.tables
+        context = self.environment.spark.sparkContext
         self._settings.found(results.sparkSession)
         self._settings.follow(self._steering.pin.workers)
         checkpoint.begin(number, self._planned)
@@ -307,16 +314,17 @@ class QueryRun:
                 tables.for_batch(checkpoint.contents(number)),
                 context,
             )
-        self.results += self.query.sink.write(results, batch)
+        self._written[number] = self.query.sink.write(results, batch)
+        self.results += self._written[number]
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         context.setLocalProperty("callSite.short", self.query.name)
 
     def _planned(self, batch: int) -> str:
         """Return a batch's entry in Spark's offset log as Spark has it in memory, where it keeps the last two."""
-        while self._query is None:  # the first batch may begin before its query is known here
+        while self._streaming_query is None:  # the first batch may begin before its query is known here
             time.sleep(0.01)
-        log = self._query._jsq.streamingQuery().offsetLog()
-        text = self.engine.spark._jvm.java.io.ByteArrayOutputStream()  # type: ignore[union-attr]
+        log = self._streaming_query._jsq.streamingQuery().offsetLog()
+        text = self.environment.spark._jvm.java.io.ByteArrayOutputStream()  # type: ignore[union-attr]
         log.serialize(log.get(batch).get(), text)
         return str(text.toString("UTF-8"))
 
@@ -328,8 +336,10 @@ class QueryRun:
             return None
         match event:
             case QueryTerminatedEvent():
-                return event if self._query is None or str(event.runId) == str(self._query.runId) else None
+                query = self._streaming_query
+                return event if query is None or str(event.runId) == str(query.runId) else None
             case None:
+                self._restarts.recovered()
                 self._steering.loading.idle()
                 self.watcher.idle(self._steering.pin)
             case progress:
@@ -345,24 +355,24 @@ class QueryRun:
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
-        self._committed = self.engine.checkpoint.committed_offsets()
+        self._committed = self.environment.checkpoint.committed_offsets()
         self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
-        self.watcher.batch(report)
+        self.watcher.batch(replace(report, results=self._written.pop(report.batch, None)))
 
     def _require_alive(self) -> None:
         """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""
         if not jvm.is_running():
             raise jvm_gone()
-        if self.engine.checkpoint.lost is not None:
-            raise self.engine.checkpoint.lost
+        if self.environment.checkpoint.lost is not None:
+            raise self.environment.checkpoint.lost
         if self.inputs.replicas is not None:
             self.inputs.replicas.require_running()
 
     def _can_stop(self, query: StreamingQuery) -> bool:
         """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
-        return not query.status["isTriggerActive"] and self.engine.checkpoint.unfinished_pin() is None
+        return not query.status["isTriggerActive"] and self.environment.checkpoint.unfinished_pin() is None
 
     def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
         """Return why the running batch is to be the last of this query, or None."""
@@ -393,19 +403,19 @@ class QueryRun:
 
     def _explained(self, text: str) -> MillraceError:
         """Return why the query failed, with its failure class."""
-        damage = self.engine.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
+        damage = self.environment.checkpoint.damaged_state(text) if "CANNOT_LOAD_STATE_STORE" in text else None
         return failed_query(text, damage)
 
     def _release_results(self) -> None:
         """Move event time on until Spark's operators hold no result back."""
-        end = EndOfInput(self.engine.spark, self.query.spec, self.query.compiled, self.engine.checkpoint)
-        while not self._draining and (time := end.closing_time(self._query, self._latest_event)) is not None:
+        end = EndOfInput(self.environment.spark, self.query.spec, self.query.compiled, self.environment.checkpoint)
+        while not self._draining and (time := end.closing_time(self._streaming_query, self._latest_event)) is not None:
             self._stream_with_restarts(time)
 
     def _stop_query(self) -> None:
         """Stop Spark's query if it is running, so that it never writes to a closed sink."""
-        if self._query is not None:
-            self._query.stop()
+        if self._streaming_query is not None:
+            self._streaming_query.stop()
 
 
 def _positions(offsets: Mapping[str, Mapping[str, Any]]) -> dict[str, Position]:

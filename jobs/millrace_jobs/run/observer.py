@@ -1,4 +1,4 @@
-"""What a job shows of its run: each event goes to the display, the metrics, the probes and the platform.
+"""What a job shows of its run: each event goes to the display, the metrics, the probes, the page and the platform.
 
 It is the last room of a batch. The next one begins with what ``steering`` has learned.
 """
@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 from millrace_jobs.display.display import RunTally
+from millrace_jobs.page.history import RunHistory
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.gc_times import GarbageCollection
@@ -117,7 +118,7 @@ class Health:
 
 @dataclass
 class Observer:
-    """A watcher that passes the events of a run on to display, metrics, probes, platform and ``auto``."""
+    """A watcher that passes the events of a run on to display, metrics, probes, page, platform and ``auto``."""
 
     display: Display
     metrics: JobMetrics
@@ -130,13 +131,15 @@ class Observer:
     garbage: GarbageCollection | None = None
     traffic: ObjectStoreTraffic | None = None
     reports: RunReports | None = None
+    history: RunHistory = field(default_factory=RunHistory)
 
     def batch(self, report: BatchReport) -> None:
-        """Report a finished batch to health, metrics, tally, display and platform, and let ``auto`` react to it."""
+        """Report a finished batch to health, metrics, tally, page, display and platform; let ``auto`` react to it."""
         self.health.computed()
         self.metrics.record(report)
         self._record_counts()
         self.tally.add(report)
+        self.history.batch(report)
         self.display.batch(report)
         self.platform.batch(report)
         if self.reports is not None:
@@ -144,19 +147,28 @@ class Observer:
         if self.auto is not None:
             switch = self.auto.observe(report)
             self.metrics.record_choice(self.auto.selector.outcomes, switch)
+            if switch is not None:
+                self.history.switched(switch)
 
     def message(self, text: str) -> None:
         """Show the user a message."""
+        self.history.message(text)
         self.display.message(text)
+
+    def failed(self, failure: BaseException) -> None:
+        """Report why the run has failed to health and page."""
+        self.health.failed(str(failure))
+        self.history.failed(failure)
 
     def idle(self, pin: Pin) -> None:
         """Report an idle query: a sign of life, under this pin."""
         self.health.computed()
+        self.history.idle()
         self.metrics.record_idle()
         self._record_counts()
         self.platform.idle(pin)
         if self.waiting:
-            self.display.message(self.waiting)
+            self.message(self.waiting)
             self.waiting = ""
 
     def _record_counts(self) -> None:

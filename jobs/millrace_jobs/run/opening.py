@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What the phases of a start share.
+    """The settings and callbacks that all phases of a start share.
 
     Args:
-        query: the query.
-        spec: its spec with event times as columns, which everything goes by that runs on the records of sources.
-        platform: where it runs.
+        query: the query as its file has it.
+        spec: the query's spec with event times as columns; code that runs on the sources' records uses this one.
+        platform: this process alone, or a driver's pod with executors.
         workspace: a folder for this run alone.
-        display: shows the user how far the start is.
-        given: the platform's plans; None if the run makes its own.
-        at_end: closes, in reverse order, what the phases have opened.
-        stop_requested: returns whether the run is to end before its next phase.
-        session: starts Spark, with a number of state partitions, for the query as Spark is to know it.
-        lookups_port: port on this machine for look-ups.
-        service_port: port for look-ups by other pods; None where there are no other pods.
+        display: shows the user which phase is running.
+        given: the plans that the platform provides; None if the run makes its own.
+        at_end: closes what the phases have opened, in reverse order.
+        stop_requested: returns whether the run should end before its next phase.
+        session: starts Spark with a number of state partitions, for the query that Spark's settings are taken from.
+        lookups_port: port on this machine for look-ups; 0 for any free one.
+        service_port: port for look-ups by other pods; None outside a cluster.
     """
 
     query: StreamQuery

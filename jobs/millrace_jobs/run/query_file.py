@@ -50,10 +50,11 @@ def query_of(
     if in_pod:
         return chosen[0]
     folder = file.absolute().parent
-    if chosen[0].spec.query.python is not None and os.pathsep in str(folder):
-        message = f"Python cannot import aggregators from {folder}, which has a {os.pathsep!r} in its name"
+    query = chosen[0].spec.query
+    if (query.python is not None or query.functions) and os.pathsep in str(folder):
+        message = f"Python cannot import modules from {folder}, which has a {os.pathsep!r} in its name"
         raise MillraceError(Problem(message, "rename the folder", str(file)))
-    _add_import_folder(folder)
+    add_import_folder(folder)
     return chosen[0]
 
 
@@ -68,7 +69,7 @@ def errors_located_in(file: Path, name: str) -> Iterator[None]:
         raise located from error
 
 
-def _add_import_folder(folder: Path) -> None:
+def add_import_folder(folder: Path) -> None:
     """Make modules in a folder importable, in this process and in Spark's Python processes."""
     sys.path.insert(0, str(folder))
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -83,19 +84,30 @@ def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = T
         connections: files with further Connections.
         inputs: whether to check the files that the sources read, as for a run on this machine.
     """
-    from millrace_jobs.kafka.option_check import option_problems
-    from millrace_jobs.plan.plan_source import partitioner_problem
-
     problems = validate_file(path, connections)
     if problems or not query_documents(path):
         return problems
     found = []
     for query in load_queries(path, connections):
-        problem = partitioner_problem(query.spec)
-        of_query = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
-        if inputs:
-            of_query += [*_code_problems(query, path), *_input_problems(query)]
-        found += locate(of_query, path, query.name)
+        found += locate(query_problems(query, path.absolute().parent, inputs=inputs), path, query.name)
+    return found
+
+
+def query_problems(query: StreamQuery, folder: Path, *, inputs: bool = True) -> list[Problem]:
+    """Return the problems that only a closer look at a valid query shows.
+
+    Args:
+        query: the query.
+        folder: where its own code is.
+        inputs: whether to check its code and the files that the sources read, as for a run on this machine.
+    """
+    from millrace_jobs.kafka.option_check import option_problems
+    from millrace_jobs.plan.plan_source import partitioner_problem
+
+    problem = partitioner_problem(query.spec)
+    found = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
+    if inputs:
+        found += [*_code_problems(query, folder), *_input_problems(query)]
     return found
 
 
@@ -103,13 +115,19 @@ def warnings_about(path: Path, connections: Sequence[Path] = ()) -> list[Problem
     """Return warnings about settings that work badly, not at all, or for money; the file must have no problems."""
     found = []
     for query in load_queries(path, connections) if query_documents(path) else ():
-        if query.spec.batch_interval.seconds < SHORTEST_SECONDS:
-            interval = query.spec.batch_interval
-            message = f"'{interval}' is shorter than the {SHORTEST_SECONDS:g} s of the smallest routed batch"
-            hint = "W may stay above 1; write 400ms or more, unless nothing scales by W"
-            found += locate([Problem(message, hint, field="spec.batchInterval")], path, query.name)
-        found += locate([*unused_settings(query.spec), *store_costs(query.spec)], path, query.name)
+        found += locate(query_warnings(query), path, query.name)
     return found
+
+
+def query_warnings(query: StreamQuery) -> list[Problem]:
+    """Return warnings about settings of a valid query that work badly, not at all, or for money."""
+    found = []
+    interval = query.spec.batch_interval
+    if interval.seconds < SHORTEST_SECONDS:
+        message = f"'{interval}' is shorter than the {SHORTEST_SECONDS:g} s of the smallest routed batch"
+        hint = "W may stay above 1; write 400ms or more, unless nothing scales by W"
+        found.append(Problem(message, hint, field="spec.batchInterval"))
+    return [*found, *unused_settings(query.spec), *store_costs(query.spec)]
 
 
 def execution_problems(query: StreamQuery) -> list[Problem]:
@@ -138,11 +156,11 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     return dry_compile(spec, sql)
 
 
-def _code_problems(query: StreamQuery, path: Path) -> list[Problem]:
-    """Return what keeps a query's own code from being fetched, or its Python aggregator from being used."""
+def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps a query's own code from being fetched or used."""
     code = query.spec.code
     if not code:
-        return _aggregator_problems(query, path)
+        return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
     if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
@@ -150,13 +168,27 @@ def _code_problems(query: StreamQuery, path: Path) -> list[Problem]:
 
     with TemporaryDirectory(prefix="millrace-code-") as kept:
         try:
-            with using(query.spec.s3), importable(code, path.absolute().parent, Path(kept)):
-                return _aggregator_problems(query, path)
+            with using(query.spec.s3), importable(code, folder, Path(kept)):
+                return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
         except MillraceError as error:
             return list(error.problems)
 
 
-def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
+def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the functions of a query from being called by its SQL, in the words of a run."""
+    if query.spec.query.functions is None:
+        return []
+    from millrace_jobs.queries.own_functions import check_own_functions
+
+    add_import_folder(folder)
+    try:
+        check_own_functions(query.spec.query)
+    except MillraceError as error:
+        return list(error.problems)
+    return []
+
+
+def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     """Return what keeps a query's Python aggregator from being used, in the words of a run."""
     python = query.spec.query.python
     if python is None:
@@ -169,7 +201,7 @@ def _aggregator_problems(query: StreamQuery, path: Path) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in sources.items() if source.schema_text is not None}
     if (python.source or next(iter(sources))) not in schemas:
         return []  # only a run reads the columns of an Avro schema
-    _add_import_folder(path.absolute().parent)
+    add_import_folder(folder)
     try:
         flat = with_flat_times(query.spec).query.python
         assert flat is not None

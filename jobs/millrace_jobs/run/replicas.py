@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.dedicated.coordinator import Coordinator
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import native_problem
 from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
 from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.sources.base import Position, Source
-from millrace_jobs.sources.kafka.source import KafkaSource
+
+if TYPE_CHECKING:
+    from millrace_jobs.dedicated.coordinator import Coordinator
+    from millrace_jobs.sources.kafka.source import KafkaSource
 
 
 class ReplicaControl:
@@ -99,6 +102,8 @@ class ReplicaControl:
 
     @property
     def _source(self) -> KafkaSource:
+        from millrace_jobs.sources.kafka.source import KafkaSource  # runs without replicas need no client of Kafka
+
         source = self._sources[self._routed.source]
         assert isinstance(source, KafkaSource)
         return source
@@ -110,5 +115,7 @@ class ReplicaControl:
 
     def _opened(self) -> Coordinator:
         if self._coordinator is None:
+            from millrace_jobs.dedicated.coordinator import Coordinator
+
             self._coordinator = Coordinator(self._query, self._routed, self._source, self._processes.driver)
         return self._coordinator

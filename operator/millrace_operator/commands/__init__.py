@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+from millrace_support.help_groups import ADMINISTRATION, CLUSTER, PLANNING
 from millrace_support.query_targets import on_cluster
 
 from . import by_name, diff, model, operator, queries, uninstall
@@ -14,8 +15,8 @@ from . import by_name, diff, model, operator, queries, uninstall
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands to the command line of the whole product."""
-    app.add_typer(model.app, name="model")
-    app.command()(operator.operator)
+    app.add_typer(model.app, name="model", rich_help_panel=PLANNING)
+    app.command(rich_help_panel=ADMINISTRATION)(operator.operator)
     app.command(hidden=True)(uninstall.check_uninstall)
     on_cluster.update(explain=by_name.explain, get=by_name.get)
     for command in (
@@ -29,4 +30,4 @@ def add_to(app: typer.Typer) -> None:
         queries.restart,
         queries.scale,
     ):
-        app.command()(command)
+        app.command(rich_help_panel=CLUSTER)(command)

@@ -14,7 +14,7 @@ from .queries import connected
 if TYPE_CHECKING:
     from millrace_support.lookups import Lookup, TableAnswer
 
-    from .connection import Cluster
+    from .cluster import Cluster
 
 
 def explain(name: str, options: ClusterOptions) -> None:

@@ -12,7 +12,7 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase
 from millrace_api.model.streamquery import Annotation
 
-from .connection import Cluster
+from .cluster import Cluster
 from .formatting import one_line
 from .query_view import PAUSES, QueryView
 from .user_queries import UserQueries

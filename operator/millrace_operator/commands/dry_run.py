@@ -12,7 +12,7 @@ from kubernetes.client import ApiException
 
 from ..kube.client import APPLY, MERGE, QUERIES, server_message
 from ..resources.names import Manifest
-from .connection import TIMEOUT, Cluster, user_errors
+from .cluster import TIMEOUT, Cluster, user_errors
 from .user_queries import RESOURCE
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -17,7 +17,7 @@ from ..resources.names import scaling_config_map
 from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import REPLICAS, Forecast
-from .connection import Cluster
+from .cluster import Cluster
 from .formatting import ago, console, facts_table, one_line
 from .query_view import QueryView
 from .user_queries import UserQueries

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import signal
 import sys
 from dataclasses import replace
 from enum import StrEnum
@@ -165,6 +166,8 @@ def _run(options: OperatorOptions) -> None:
 
     from ..handlers.operator import Operator
 
+    # kopf listens for signals only after the first requests; until then, process 1 of a container would ignore SIGTERM
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     memo = kopf.Memo(operator=Operator(options))
     gc.freeze()  # what the modules define stays, and no collection has to look through it
     kopf.run(

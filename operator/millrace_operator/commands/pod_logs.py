@@ -18,7 +18,7 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR
 from millrace_api.model.values import PositiveDuration
 
 from ..resources.names import Owner
-from .connection import TIMEOUT, Cluster, MissingError, user_errors
+from .cluster import TIMEOUT, Cluster, MissingError, user_errors
 from .user_queries import UserQueries
 
 _FOLLOWING = (TIMEOUT[0], 4 * 3600.0)

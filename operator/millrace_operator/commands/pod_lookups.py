@@ -19,7 +19,7 @@ from millrace_api.model.sinks import TransactionScope
 from millrace_support.lookups import TIMEOUT, Lookup, TableAnswer, look_up
 
 from ..resources.names import LOOKUPS_PORT, Owner
-from .connection import Cluster, MissingError, user_errors
+from .cluster import Cluster, MissingError, user_errors
 from .user_queries import UserQueries
 
 

@@ -15,7 +15,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_support.query_targets import Context, Kubeconfig, Namespace
 
 if TYPE_CHECKING:
-    from .connection import Cluster
+    from .cluster import Cluster
 
 Name = Annotated[str, typer.Argument(help="Name of a StreamQuery.", show_default=False)]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Show the queries of all namespaces.")]
@@ -34,7 +34,7 @@ class StatusFormat(StrEnum):
 
 def connected(namespace: str | None, context: str | None, kubeconfig: Path | None) -> Cluster:
     """Connect to the cluster that the options select."""
-    from .connection import connect
+    from .cluster import connect
 
     return connect(kubeconfig, context, namespace)
 

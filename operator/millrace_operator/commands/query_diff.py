@@ -30,7 +30,7 @@ from ..resources.partitioner import Partitioners
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..resources.spec_changes import FieldChange, revision, spec_changes
-from .connection import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
+from .cluster import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
 from .dry_run import dry_run
 from .query_view import PAUSES, QueryView
 from .user_queries import RESOURCE, UserQueries

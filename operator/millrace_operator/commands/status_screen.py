@@ -23,7 +23,7 @@ from millrace_api.model.status import (
     Phase,
 )
 
-from .connection import Cluster
+from .cluster import Cluster
 from .formatting import age, ago, console, count, facts_table, figure, one_line
 from .query_view import QueryView, change_of
 from .user_queries import UserQueries

@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from .connection import Cluster
+from .cluster import Cluster
 from .formatting import console, one_line
 from .status_screen import queries_table
 from .user_queries import WatchedQueries

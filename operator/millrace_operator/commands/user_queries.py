@@ -23,7 +23,8 @@ from millrace_support.backoff import Backoff
 from ..kube.client import CONNECTIONS, MERGE, QUERIES
 from ..kube.informer import VersionTooOldError, watch_events
 from ..resources.names import Manifest, scaling_config_map
-from .connection import TIMEOUT, Cluster, MissingError, user_errors
+from ..telemetry.logs import in_short
+from .cluster import TIMEOUT, Cluster, MissingError, user_errors
 from .query_view import QueryView
 
 RESOURCE = f"{PLURAL}.{GROUP}"
@@ -171,10 +172,10 @@ class WatchedQueries:
             try:
                 self._watch()
                 backoff.reset()
-            except MillraceError as error:
-                self.problem = str(error)
-                self._stopped.wait(backoff.next())
+            except Exception as error:  # if this thread ended, the screen would stand still and not say so
+                self.problem = str(error) if isinstance(error, MillraceError) else in_short(error)
                 self._version = ""
+            self._stopped.wait(backoff.next())  # also after a watch that a proxy has ended at once
 
     def _watch(self) -> None:
         """Follow one watch to its end; list the queries first if the last watch broke."""

@@ -22,10 +22,10 @@ from millrace_api.model.values import OBJECT_NAME_LENGTH
 from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
 
 from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
-from ..kube.informer import Informer
-from ..kube.leases import LeaseApi
+from ..kube.informer import Informer, wait_until_listed
+from ..kube.lease_api import LeaseApi
 from ..kube.object_api import ObjectApi
-from ..kube.queries import QueryApi
+from ..kube.query_api import QueryApi
 from ..leadership.election import Timing
 from ..leadership.leader import Leader
 from ..leadership.shard import Shard
@@ -54,9 +54,6 @@ LEASE = "millrace-operator"
 
 _CHAINS_SECONDS = 60.0
 """Time for which the first step waits until the chains of all listed queries are known."""
-
-_LIST_SECONDS = 0.05
-"""Time between two looks whether all queries are listed."""
 
 _ENDED_STATUS = 1
 """Exit status of an operator that ends itself, to be started again by Kubernetes."""
@@ -128,7 +125,7 @@ class Operator:
                 watcher,
                 QUERIES,
                 namespace,
-                self.on_event,
+                self._on_event,
                 self.watches.of(PLURAL, namespace),
                 begin_afresh,
                 selector="",
@@ -195,12 +192,12 @@ class Operator:
             self._leader.release()
         self._server.close()
 
-    def on_event(self, kind: str, body: Mapping[str, Any]) -> None:
+    def _on_event(self, kind: str, body: Mapping[str, Any]) -> None:
         """Handle a query that was LISTED, ADDED, MODIFIED or DELETED; each namespace may have a watch of its own.
 
-        Those of all shards are noted for the chains, which queue the queries after it if their status changes, and for
-        the rollouts of Connections, in which others may have waited for it. One event is handled at a time, and none
-        waits for a request.
+        Queries of all shards are noted for the chains, which queue the queries after it if their status changes, and
+        for the rollouts of Connections, in which others may have waited for it. One event is handled at a time, and
+        none waits for a request.
         """
         gone = kind == "DELETED" or is_canary(body)
         with self._event_lock:
@@ -243,11 +240,8 @@ class Operator:
         threading.Thread(target=self._start_loops, name="begin", daemon=True).start()
 
     def _start_loops(self) -> None:
-        if not self._owned.wait():
+        if not wait_until_listed([*self._owned.required, *self._query_informers], self._stopped):
             return
-        while not all(informer.listed.is_set() for informer in self._query_informers):
-            if self._stopped.wait(_LIST_SECONDS):
-                return
         self._chain_updates.wait(_CHAINS_SECONDS)
         with self._lock:
             if not self._ended:

@@ -5,7 +5,6 @@ An event goes to ``lifecycle.observation_cache``, and its query to the queue of 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from millrace_api.model.streamquery import QUERY_LABEL
@@ -34,6 +33,10 @@ class OwnedObjects:
         owns: returns whether a query, given by namespace and name, belongs to this operator.
         watches: where the watches report their health.
         on_restore: called when the API server's store was restored from a backup.
+
+    Attributes:
+        required: informers that must have listed everything before the first step. Those of what limits pods are not
+            among them: an operator without the rights to read that works, too.
     """
 
     def __init__(
@@ -47,12 +50,12 @@ class OwnedObjects:
         on_restore: Callable[[], None],
     ) -> None:
         self._observations, self._queue, self._owns = observations, queue, owns
-        self._informers = [
+        self.required = [
             Informer(client, kind, namespace, self._on_event, watches.of(kind.plural, namespace), on_restore)
             for kind in OWNED
             for namespace in namespaces or (None,)
         ]
-        self._informers += [
+        self.required += [
             Informer(
                 client,
                 CONNECTIONS,
@@ -77,28 +80,16 @@ class OwnedObjects:
             for kind in LIMITING
             for namespace in namespaces or (None,)
         ]
-        self._ended = threading.Event()
 
     def start(self) -> None:
         """Start listing and watching."""
-        for informer in (*self._informers, *self._limits):
+        for informer in (*self.required, *self._limits):
             informer.start()
 
     def stop(self) -> None:
         """Stop watching."""
-        self._ended.set()
-        for informer in (*self._informers, *self._limits):
+        for informer in (*self.required, *self._limits):
             informer.stop()
-
-    def wait(self) -> bool:
-        """Wait until all objects have been listed; return False if stopped.
-
-        It does not wait for what limits pods: an operator without the rights to read that works, too.
-        """
-        while not all(informer.listed.is_set() for informer in self._informers):
-            if self._ended.wait(0.05):
-                break
-        return not self._ended.is_set()
 
     def _on_event(self, type: str, body: Manifest) -> None:
         metadata = body["metadata"]

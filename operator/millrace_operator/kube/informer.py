@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -35,6 +35,9 @@ _PAUSE_JITTER = 0.5
 
 _MARGIN_SECONDS = 5.0
 """Seconds by which the API server may end a watch before its time."""
+
+_LIST_SECONDS = 0.05
+"""Seconds between two looks whether all objects are listed."""
 
 REFUSALS = (HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 """Answers to a list in a namespace that is gone, or where the operator has no rights."""
@@ -126,18 +129,20 @@ class Informer:
             except Exception as error:  # without this watch, the operator would miss all changes
                 if not isinstance(error, ApiException | ReadTimeoutError):
                     version = ""
-                kind, text = self._kind.plural, in_short(error)
+                text = in_short(error)
                 is_new, last_error = text != last_error, text  # a missing right would be logged twice a minute
-                if self._namespace is not None and isinstance(error, ApiException) and error.status in REFUSALS:
+                is_refused = isinstance(error, ApiException) and error.status in REFUSALS
+                if is_refused and self._namespace is not None:
                     version = ""
                     self._drop()
-                    if is_new:
-                        log.warning(
-                            "%s of namespace %s are not watched until they can be: %s", kind, self._namespace, text
-                        )
                 else:
                     self._health.failed()
-                    if is_new:
+                if is_new:
+                    kind = self._kind.plural
+                    if is_refused:
+                        where = f"namespace {self._namespace}" if self._namespace else "all namespaces"
+                        log.warning("%s of %s are not watched until they can be: %s", kind, where, text)
+                    else:
                         log.warning("the watch of %s is restarted: %s", kind, text)
             self._ended.wait(backoff.next())
 
@@ -197,6 +202,14 @@ class Informer:
             log.warning("an event of %s is left out: %s", self._kind.plural, in_short(error))
             return False
         return True
+
+
+def wait_until_listed(informers: Iterable[Informer], stopped: threading.Event) -> bool:
+    """Wait until informers have listed all their objects; return False if stopped before."""
+    while not all(informer.listed.is_set() for informer in informers):
+        if stopped.wait(_LIST_SECONDS):
+            return False
+    return not stopped.is_set()
 
 
 def watch_events(

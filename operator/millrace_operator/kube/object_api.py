@@ -131,16 +131,17 @@ class ObjectApi:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
-    def drain(self, namespace: str, stateful_set: str) -> Manifest:
-        """Scale a StatefulSet to zero pods, change nothing else, and return the result.
+    def drain(self, namespace: str, stateful_set: str, uid: str) -> Manifest:
+        """Scale the StatefulSet of this uid to zero pods, change nothing else, and return the result.
 
         Raises:
-            ApiException: it does not exist.
+            ApiException: it does not exist, or a later one has its name.
             ChangeForbiddenError: the operator may not do it.
         """
         path = _KINDS["StatefulSet"].path(namespace, stateful_set)
         try:
-            return self._client.request("PATCH", path, {"fieldManager": MANAGER}, {"spec": {"replicas": 0}}, MERGE)
+            change = {"metadata": {"uid": uid}, "spec": {"replicas": 0}}
+            return self._client.request("PATCH", path, {"fieldManager": MANAGER}, change, MERGE)
         except ApiException as error:
             if error.status == HTTPStatus.FORBIDDEN:
                 raise ChangeForbiddenError(server_message(error)) from None

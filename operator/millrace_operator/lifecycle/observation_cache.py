@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from millrace_api.validation.connections import references
 from ..resources.names import Manifest
 from ..resources.permissions import Permissions
 from .connections.seen_connections import SeenConnections
-from .objects.kept_object import KeptObject
+from .objects.kept_object import KeptObject, version_in
 from .objects.object_sizes import NAMESPACE_BYTES
 from .observed_query import ObjectKey, ObservedQuery, QueryKey
 from .pods.executor_failures import MOST_KEPT, FailedExecutor
@@ -74,8 +75,8 @@ class ObservationCache:
     """Thread-safe cache of all queries, their objects and quotas; handlers write to it, workers read from it.
 
     Responses to requests and watch events about one object may arrive out of order, so an older version never replaces
-    a newer one. So many bytes are kept of each namespace. Of a query that does not fit, only the names of its objects
-    are kept; it is to be read again once there is room.
+    a newer one, nor within a step brings back what was deleted after it. So many bytes are kept of each namespace. Of a
+    query that does not fit, only the names of its objects are kept; it is to be read again once there is room.
 
     Args:
         permissions: what queries may ask for.
@@ -94,11 +95,26 @@ class ObservationCache:
         self._records: defaultdict[QueryKey, _SeenQuery] = defaultdict(_SeenQuery)
         self._limits: defaultdict[str, dict[ObjectKey, KeptObject]] = defaultdict(dict)
         self._bytes: defaultdict[str, int] = defaultdict(int)
+        self._gone: dict[QueryKey, dict[str, int | None]] = {}
+        """Versions at which objects were deleted, by uid, for each query that is in a step."""
+
+    @contextmanager
+    def step(self, key: QueryKey) -> Iterator[None]:
+        """Remember what is deleted during a step of a query, whose responses may be stored after a later deletion."""
+        with self._lock:
+            self._gone[key] = {}
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._gone[key]
 
     def query_seen(self, body: Mapping[str, Any]) -> QueryKey:
         """Store the observed version of a query; return its key."""
         key, now = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"]), KeptObject(body)
         with self._lock:
+            if self._is_gone(key, now):
+                return key
             record = self._records[key]
             record.query = self._newer(key, record, record.query, now)
             if record.memory is None or record.memory.uid != record.query.uid:
@@ -112,6 +128,7 @@ class ObservationCache:
         """Remove a deleted query; return its key."""
         key = QueryKey(body["metadata"]["namespace"], body["metadata"]["name"])
         with self._lock:
+            self._note_gone(key, body)
             record = self._records[key]
             if record.query is not None and record.query.uid == body["metadata"]["uid"]:
                 self._count(key, -len(record.query))
@@ -133,6 +150,8 @@ class ObservationCache:
         """Store an object with a query's label; return the query's key."""
         key, failed, now = _query_of(body), FailedExecutor.of(body), KeptObject(body)
         with self._lock:
+            if self._is_gone(key, now):
+                return key
             record, at = self._records[key], _key_of(body)
             record.objects[at] = self._newer(key, record, record.objects.get(at), now)
             self._make_room(key, record)
@@ -144,6 +163,7 @@ class ObservationCache:
         """Remove a deleted object; return the key of its query."""
         key = _query_of(body)
         with self._lock:
+            self._note_gone(key, body)
             record, at = self._records[key], _key_of(body)
             found = record.objects.get(at)
             if found is not None and found.uid == body["metadata"]["uid"]:  # not a later one of the same name
@@ -272,6 +292,19 @@ class ObservationCache:
     def _record(self, key: QueryKey) -> _SeenQuery:
         """Return what is known of a query, without adding it."""
         return self._records.get(key) or _SeenQuery()
+
+    def _note_gone(self, key: QueryKey, body: Mapping[str, Any]) -> None:
+        """Remember the version at which an object was deleted, if a response may be on its way."""
+        if key in self._gone:
+            self._gone[key][body["metadata"]["uid"]] = version_in(body["metadata"])
+
+    def _is_gone(self, key: QueryKey, now: KeptObject) -> bool:
+        """Return whether an object was deleted after this version of it.
+
+        What the operator may not read any more counts as deleted, too, and comes back in the version that it had.
+        """
+        gone = self._gone.get(key, {}).get(now.uid)
+        return gone is not None and now.version is not None and now.version < gone
 
     def _newer(self, key: QueryKey, record: _SeenQuery, before: KeptObject | None, now: KeptObject) -> KeptObject:
         """Return the newer version of a query or an object of it, and count it."""

@@ -248,8 +248,9 @@ class ObservedQuery:
 
     @property
     def stateful_set(self) -> Manifest | None:
-        """StatefulSet of the driver's pod."""
-        return self.objects.get(("StatefulSet", self.owner.driver))
+        """StatefulSet of the driver's pod; None if there is none, or another one has its name."""
+        found = self.objects.get(("StatefulSet", self.owner.driver))
+        return found if found is not None and self.owner.owns(found) else None
 
     @property
     def partitioner_set(self) -> Manifest | None:

@@ -165,7 +165,7 @@ class Reconciler:
     def _work_on(self, key: QueryKey) -> None:
         with about(key, self.observations.generation(key)):
             try:
-                with self._metrics.reconcile():
+                with self._metrics.reconcile(), self.observations.step(key):
                     self.reconcile(key)
                 self.queue.forget(key)
             except Exception as error:  # one failing query must not stop the others
@@ -404,7 +404,8 @@ class Reconciler:
             case Apply(manifest):
                 self.observations.object_seen(apply(self._objects, observed, manifest))
             case Drain(stateful_set):
-                self.observations.object_seen(self._objects.drain(key.namespace, stateful_set))
+                uid = observed.objects["StatefulSet", stateful_set]["metadata"]["uid"]
+                self.observations.object_seen(self._objects.drain(key.namespace, stateful_set, uid))
             case MakeSecret():
                 memory.new_secret = self._objects.make_secret(observed.owner)
             case DropSecret(name):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from heapq import nlargest
 from operator import itemgetter
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -17,7 +18,6 @@ from prometheus_client.registry import Collector
 from millrace_support.metric import Metric
 
 from .contract import CONTRACT, OF_QUERIES
-from .memory_limit import memory_limit
 from .query_metrics import QueryRow, query_families
 from .watches import Watches
 
@@ -34,6 +34,12 @@ _SHOWN = (
 
 _NAMESPACES_SHOWN = 10
 """Number of namespaces whose kept bytes are shown."""
+
+_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Files with the memory limit of a container: of cgroup v2, and of v1."""
+
+_NO_LIMIT = 1 << 60
+"""Least number that means no limit in v1, where it is the largest multiple of a page."""
 
 
 class OperatorMetrics(Collector):
@@ -169,3 +175,14 @@ def _of(kind: str) -> list[Metric]:
 def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
     kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     return kind(metric.name, metric.help, labels=metric.labels)
+
+
+def memory_limit(files: tuple[Path, ...] = _MEMORY_LIMITS) -> int | None:
+    """Return the memory limit of this container in bytes; None without one, or outside of control groups."""
+    for file in files:
+        try:
+            limit = file.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return int(limit) if limit.isdecimal() and int(limit) < _NO_LIMIT else None
+    return None

@@ -12,6 +12,9 @@ from typing import Annotated
 import typer
 
 _SYNTHETIC = "constant, noise, step, step-down, steps, ramp, spike, sawtooth, diurnal, skew-shift, key-growth"
+_TRACE = (
+    f"CSV file of times, in seconds or ISO 8601, and rates, in records a second; or a synthetic load: {_SYNTHETIC}."
+)
 _POLICIES = "millrace, prompt, spark-ratio, ds2, flink, lag, cpu, fixed-mean, fixed-peak, oracle"
 
 
@@ -23,7 +26,7 @@ class SimulationFormat(StrEnum):
 
 
 def simulate(
-    trace: Annotated[str, typer.Option(help=f"CSV file of times and rates, or a synthetic load: {_SYNTHETIC}.")],
+    trace: Annotated[str, typer.Option(help=_TRACE)],
     policy: Annotated[str, typer.Option(help=f"Comma-separated policies, or all: {_POLICIES}.")] = "all",
     format: Annotated[SimulationFormat, typer.Option(help="table, or json.")] = SimulationFormat.TABLE,
     plot: Annotated[Path | None, typer.Option(help="SVG picture to draw (needs the extra 'plots').")] = None,
@@ -32,7 +35,7 @@ def simulate(
     peak: Annotated[
         float | None,
         typer.Option(
-            help="Highest rate to scale the trace to, records/s; by default 80 % of what all executors can do."
+            help="Rate to scale the highest of the trace to, records/s; by default 80 % of what all executors can do."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,

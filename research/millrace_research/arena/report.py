@@ -34,16 +34,12 @@ def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot
     Raises:
         MillraceError: if the request cannot be simulated or plotted.
     """
-    names = _policies(policies)
-    _check(setting)
+    names = chosen_policies(policies)
+    require_setting(setting)
     if plot is not None:
         check_plotting(plot)
-    scenario = _scenario(trace, setting)
-    if scenario.trace.records < 1:
-        if setting.peak is not None:
-            raise MillraceError(Problem(f"no records arrive at a --peak of {setting.peak:g}", "write a larger --peak"))
-        problem = f"{setting.max_executors} executors have no time for records in an --interval of {setting.interval:g}"
-        raise MillraceError(Problem(problem, "write a longer --interval or fewer --max-executors"))
+    scenario = scenario_of(trace, setting)
+    require_records(scenario, setting)
     comparison = compare(scenario, names, setting.seed)
     if plot is not None:
         write_plot(comparison, plot)
@@ -53,7 +49,8 @@ def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot
         print_comparison(comparison, Console(highlight=False, emoji=False, markup=False))
 
 
-def _policies(given: str) -> list[str]:
+def chosen_policies(given: str) -> list[str]:
+    """Return the names of policies in a comma-separated list, or all. Raises MillraceError for an unknown one."""
     if given == _ALL:
         return list(POLICIES)
     names = [name.strip() for name in given.split(",")]
@@ -66,7 +63,8 @@ def _policies(given: str) -> list[str]:
     return names
 
 
-def _check(setting: ScenarioSetting) -> None:
+def require_setting(setting: ScenarioSetting) -> None:
+    """Raise MillraceError if a parameter of the scenario is out of range."""
     if not _SHORTEST_INTERVAL <= setting.interval <= 600:
         hint = f"write {_SHORTEST_INTERVAL:g} to 600 seconds"
         raise MillraceError(Problem(f"--interval is {setting.interval:g}", hint))
@@ -79,14 +77,36 @@ def _check(setting: ScenarioSetting) -> None:
         raise MillraceError(Problem(f"--seed is {setting.seed}", "write 0 or more"))
 
 
-def _scenario(trace: str, setting: ScenarioSetting) -> Scenario:
+def require_records(scenario: Scenario, setting: ScenarioSetting) -> None:
+    """Raise MillraceError if the scenario has no records."""
+    if scenario.trace.records >= 1:
+        return
+    if setting.peak is not None:
+        raise MillraceError(Problem(f"no records arrive at a --peak of {setting.peak:g}", "write a larger --peak"))
+    problem = f"{setting.max_executors} executors have no time for records in an --interval of {setting.interval:g}"
+    raise MillraceError(Problem(problem, "write a longer --interval or fewer --max-executors"))
+
+
+def scenario_of(trace: str, setting: ScenarioSetting) -> Scenario:
+    """Return the scenario of a synthetic load or of a trace in a file.
+
+    Raises:
+        MillraceError: there is no such load or file, or the file cannot be used.
+    """
     if trace in SYNTHETIC:
         return synthetic(trace, setting)
     try:
         read = read_trace(Path(trace))
         if read.duration < _FEWEST_BATCHES * setting.interval:
             raise _too_short(trace, read.duration, setting.interval)
-        return recorded(read, setting)
+        scenario = recorded(read, setting)
+        if setting.peak is None:
+            typer.echo(
+                f"note: the rates of {trace} are scaled by {scenario.trace.peak / read.peak:.3g}, from a peak of "
+                f"{read.peak:,.0f}/s to {scenario.trace.peak:,.0f}/s; --peak {read.peak:g} leaves them as they are",
+                err=True,
+            )
+        return scenario
     except FileNotFoundError:
         problem = f'--trace: there is no file "{trace}", and no synthetic load of that name'
         raise MillraceError(Problem(problem, f"check the path, or write one of {', '.join(SYNTHETIC)}")) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison.contenders import ComparisonSetting, Contender, parse_contender, parse_contenders
 from millrace_research.comparison.replaying import Codes, PlacedStream, SlideRun, key_codes, last_window, replay
 from millrace_research.comparison.report import ComparisonReport, InputStream, Result, Slide, StreamWindow
-from millrace_research.comparison.stream import Slides, cut, parse_spans, read_stream
+from millrace_research.comparison.stream import Slides, Spans, Stream, cut, parse_spans, read_stream
 
 _MOST_WORKERS = 1_000_000
 
@@ -54,21 +54,51 @@ def compare(request: ComparisonRequest) -> ComparisonReport:
     if request.assignments is not None:
         _make_folder(request.assignments)
     stream = read_stream(request.file, request.keys, request.time)
+    named = (str(request.file), request.keys, request.time)
+
+    def save(contender: Contender, ids: Workers) -> None:
+        if request.assignments is not None:
+            np.save(request.assignments / f"{contender.file_stem}.npy", ids)
+
+    return compare_stream(stream, named, setting, spans, contenders, save)
+
+
+def compare_stream(
+    stream: Stream,
+    named: tuple[str, Sequence[str], str | None],
+    setting: ComparisonSetting,
+    spans: Spans,
+    contenders: Sequence[Contender],
+    placed: Callable[[Contender, Workers], None] = lambda contender, ids: None,
+) -> ComparisonReport:
+    """Compare contenders on a stream with at least one record.
+
+    Args:
+        stream: the stream.
+        named: what the report calls the stream, the columns of its key, and that of its time.
+        setting: workers and replicas.
+        spans: lengths of window and slide.
+        contenders: the algorithms.
+        placed: takes the worker of each record, once for each contender.
+
+    Raises:
+        MillraceError: the stream has too many slides.
+    """
     slides = cut(stream, spans)
-    codes, keys = key_codes(stream.hashes)
-    bench = _Bench(setting, slides, stream.hashes, codes, keys)
+    codes, distinct = key_codes(stream.hashes)
+    bench = _Bench(setting, slides, stream.hashes, codes, distinct)
+    name, columns, time = named
     results = []
     for contender in contenders:
         result, ids = bench.measure(contender)
         results.append(result)
-        if request.assignments is not None:
-            np.save(request.assignments / f"{contender.file_stem}.npy", ids)
+        placed(contender, ids)
     recorded = InputStream(
-        file=str(request.file),
-        keys=list(request.keys),
-        time=request.time,
+        file=name,
+        keys=list(columns),
+        time=time,
         rows=len(stream.hashes),
-        distinct_keys=keys,
+        distinct_keys=distinct,
         late=slides.late,
         without_time=slides.without_time,
         hashing_seconds=stream.hashing_seconds,

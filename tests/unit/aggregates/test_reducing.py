@@ -273,3 +273,20 @@ def test_reducing_leaves_the_batches_alone():
     assert sum(partials.num_rows for partials in reducer.partials()) >= 1
     assert repr(batch.to_pylist()) == repr(before)
     assert np.array_equal(reducer.key_counts().counts, reducer.key_counts().counts)
+
+
+def test_memory_is_bounded_by_the_groups_and_not_by_the_records(monkeypatch):
+    monkeypatch.setattr(reducing, "PENDING_RECORDS", 1_000)
+    parts = (PartColumn("total", "sum", "v", pa.int64()), PartColumn("least", "min", "v", pa.int64()))
+    reducer = ColumnarReduction((pa.field("k", pa.int64()),), None, parts)()
+    every_key = pa.record_batch({"k": pa.array(range(1_000)), "v": pa.array([7] * 1_000)})
+    reducer.add(every_key)
+    before, most = pa.total_allocated_bytes(), 0
+    for _ in range(59):
+        reducer.add(every_key)
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 10 * every_key.nbytes
+    (partials,) = reducer.partials()
+    assert set(zip(*(partials.column(name).to_pylist() for name in ("total", "least", RECORDS)), strict=True)) == {
+        (420, 7, 60)
+    }

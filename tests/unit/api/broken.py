@@ -350,4 +350,10 @@ BROKEN = [
         "12: spec.checkpoint: exactly one of uri, claimName is needed; "
         "write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
     ),
+    (
+        PYTHON,
+        11,
+        '    functions: {near: {python: "geo:near", returns: INT}}\n    python:',
+        "11: spec.query.functions: functions are for SQL (got functions); leave functions out, or write sql",
+    ),
 ]

@@ -61,6 +61,18 @@ FIELD_MISTAKES = [
         "not a digit first: it is the table's name in the SQL",
     ),
     (
+        10,
+        '    functions: {Near: {python: "geo:near", returns: INT}}\n    sql: SELECT cell FROM trips',
+        "10: spec.query.functions.Near: \"Near\" is not a name for a function; write lower-case letters, digits and '_', "
+        "not a digit first; the SQL may call it in any case",
+    ),
+    (
+        10,
+        '    functions: {near: {python: "geo.near", returns: INT}}\n    sql: SELECT cell FROM trips',
+        '10: spec.query.functions.near.python: "geo.near" is not a Python function; write "module:function", such as '
+        '"mypackage.geo:distance"',
+    ),
+    (
         7,
         "      files: {format: csv}",
         "7: spec.sources.trips.files.path: is required; write path: data/*.csv",

@@ -90,8 +90,8 @@ def test_a_static_table_does_not_stream():
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT n FROM e WHERE n = :least", "the SQL has the parameter :least, and no one gives it a value"),
-        ("SELECT n FROM e WHERE n = ?", "the SQL has the parameter ?, and no one gives it a value"),
+        ("SELECT n FROM e WHERE n = :least", "the SQL has the parameter :least, which has no value"),
+        ("SELECT n FROM e WHERE n = ?", "the SQL has the parameter ?, which has no value"),
     ],
 )
 def test_parameters_have_no_value(sql, said):

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_api.sql.parsed_query import parsed_query
-from millrace_api.sql.window_columns import window_columns
+from millrace_api.sql.window_columns import group_columns, window_columns
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,18 @@ from millrace_api.sql.window_columns import window_columns
         ),
         ("SELECT count(*) FROM t GROUP BY window(at + INTERVAL 1 HOUR, '1 hour')", set()),
         ("SELECT count(*) FROM l JOIN r ON l.a = r.a GROUP BY window(at, '1 hour')", set()),
+        ("SELECT item FROM t LATERAL VIEW explode(items) AS item GROUP BY window(at, '1 hour'), item", {("t", "at")}),
+        ("SELECT item.at FROM t LATERAL VIEW explode(items) AS item GROUP BY window(item.at, '1 hour')", set()),
         ("SELECT at FROM t", set()),
     ],
 )  # fmt: skip
 def test_windows_are_traced_to_the_sources(sql, columns):
     assert window_columns(parsed_query(sql)) == columns
+
+
+def test_a_group_by_a_part_of_an_element_is_traced_to_no_source():
+    sql = "SELECT count(*) FROM t LATERAL VIEW explode(items) AS item GROUP BY t.place, item.drink"
+    assert group_columns(parsed_query(sql)) == {("t", "place")}
 
 
 def test_a_column_that_many_subqueries_share_is_followed_once():

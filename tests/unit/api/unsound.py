@@ -90,5 +90,31 @@ UNSOUND = [
             "use one column for both, or write emit: OnUpdate",
         ],
     ),
+    (
+        MINIMAL,
+        10,
+        '    functions: {upper: {python: "geo:upper", returns: STRING}}\n    sql: SELECT upper(cell) AS n FROM trips',
+        ['10: spec.query.functions.upper: "upper" is a function of Spark SQL; write another name, such as my_upper'],
+    ),
+    (
+        MINIMAL,
+        10,
+        '    functions: {select: {python: "geo:f", returns: STRING}}\n    sql: SELECT cell AS n FROM trips',
+        ['10: spec.query.functions.select: "select" is a word of SQL; write another name, such as my_select'],
+    ),
+    (
+        MINIMAL,
+        10,
+        '    functions: {near: {python: "geo:near", returns: ARRAY}}\n    sql: SELECT near(cell) AS n FROM trips',
+        [
+            '10: spec.query.functions.near.returns: "ARRAY" is no type of a function\'s values; write the type of a single value, such as STRING, BIGINT, DOUBLE, DECIMAL(10, 2) or TIMESTAMP'
+        ],
+    ),
+    (
+        MINIMAL,
+        10,
+        '    functions: {distance: {python: "geo:distance", returns: DOUBLE}}\n    sql: SELECT distanz(fare) AS n FROM trips',
+        ['11: spec.query.sql: there is no function "distanz" (line 1, column 8 of the SQL); did you mean "distance"?'],
+    ),
 ]
 """A line of a document and what is then wrong with it, that only a look at schemas and SQL shows."""

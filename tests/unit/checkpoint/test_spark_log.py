@@ -106,8 +106,8 @@ def test_a_damaged_offset_is_named_before_anything_runs(open_checkpoint, batch, 
     (problem,) = raised.value.problems
     assert problem.message.startswith(f"the checkpoint is damaged: {damaged}: ")
     assert problem.hint == (
-        "put back a copy of the whole checkpoint, or start over with another spec.checkpoint.uri "
-        "(on a claim: another name of the query)"
+        "put back a copy of the whole checkpoint, or start over with another metadata.name "
+        "(or spec.checkpoint.uri, where the query has one)"
     )
     assert damaged.read_text(encoding="utf-8") == text
 

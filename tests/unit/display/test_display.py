@@ -26,6 +26,7 @@ SUMMARY = Summary(
     p95_utilization=0.8,
     plan_changes=2,
     output="out/carriers",
+    start_seconds=11.5,
 )
 
 
@@ -79,17 +80,17 @@ def test_a_plain_run_is_printed_line_by_line():
     display.started({"sources": "flights (replay)", "metrics": "http://127.0.0.1:9090/metrics"})
     display.batch(a_batch(batch=12, waiting=70, late=3, rejected=1))
     display.message("plan 2: hash, m=1, n=2, from the next batch on")
-    display.batch(a_native_batch(batch=13, seconds=0.0, rows=0))
+    display.batch(a_native_batch(batch=13, seconds=0.0, rows=0, results=0))
     display.batch(a_native_batch(batch=14, pin=None, rows=12, seconds=3))
     display.finished(SUMMARY)
     display.close()
     assert lines(console) == [
         'started=flights sources="flights (replay)" metrics=http://127.0.0.1:9090/metrics',
-        "batch=12 rows=5000 rows_per_s=5952 W=0.42 lag=70 imbalance=0.03 plan=pkg/2/4 late=3 rejected=1",
+        "batch=12 rows=5000 rows_per_s=5952 results=- W=0.42 lag=70 imbalance=0.03 plan=pkg/2/4 late=3 rejected=1",
         "plan 2: hash, m=1, n=2, from the next batch on",
-        "batch=13 rows=0 rows_per_s=0 W=0.00 lag=0 imbalance=- plan=native/2/4 late=0 rejected=0",
-        "batch=14 rows=12 rows_per_s=4 W=1.50 lag=0 imbalance=- plan=- late=0 rejected=0",
-        "finished=flights batches=84 rows=336776 rows_per_s=4677 results=1234 late=15 rejected=2 seconds=72.0"
+        "batch=13 rows=0 rows_per_s=0 results=0 W=0.00 lag=0 imbalance=- plan=native/2/4 late=0 rejected=0",
+        "batch=14 rows=12 rows_per_s=4 results=- W=1.50 lag=0 imbalance=- plan=- late=0 rejected=0",
+        "finished=flights batches=84 rows=336776 rows_per_s=4677 results=1234 late=15 rejected=2 start_seconds=11.5 seconds=72.0"
         " W_mean=0.42 W_p95=0.80 plan_changes=2 output=out/carriers",
     ]
 
@@ -119,17 +120,17 @@ def test_a_plain_line_is_never_broken_and_can_be_read_back(width, values):
 
 def test_a_live_frame_shows_the_last_batches():
     batches = [
-        a_batch(batch=7, rows=123_456, waiting=2_500_000, late=3),
+        a_batch(batch=7, rows=123_456, waiting=2_500_000, late=3, results=274),
         a_native_batch(batch=8, seconds=1.7),
         a_batch(batch=9, seconds=2.5, rejected=12, pin=replace(PIN, algorithm="shuffle", replicas=3, workers=16)),
     ]
     assert frame(live(*batches)) == [
         "flights  0:01:12  watermark 2013-01-01 11:59:30Z",
-        "batch   rows  rows/s     W    lag  imbalance  plan              late  rejected",
-        "──────────────────────────────────────────────────────────────────────────────",
-        "    7   123k    147k  0.42  2.50M       0.03  pkg m=2 n=4          3         0",
-        "    8  5,000   2,941  0.85      0          -  native m=2 n=4       0         0",
-        "    9  5,000   2,000  1.25      0       0.03  shuffle m=3 n=16     0        12",
+        "batch   rows  rows/s  results     W    lag  imbalance  plan              late  rejected",
+        "───────────────────────────────────────────────────────────────────────────────────────",
+        "    7   123k    147k      274  0.42  2.50M       0.03  pkg m=2 n=4          3         0",
+        "    8  5,000   2,941        -  0.85      0          -  native m=2 n=4       0         0",
+        "    9  5,000   2,000        -  1.25      0       0.03  shuffle m=3 n=16     0        12",
     ]
 
 
@@ -165,7 +166,12 @@ def test_a_live_run_leaves_messages_results_and_a_summary():
     assert "pkg m=2 n=4" in written
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1
     summary = written[written.rindex("\x1b[?25h") :]
-    for part in ("finished", "336,776 rows in 84 batches, 0:01:12 (4,677 rows/s)", "1,234 in out/carriers", "15 rows"):
+    for part in (
+        "finished",
+        "336,776 rows in 84 batches, 0:01:12 (4,677 rows/s), after a start of 11.5 s",
+        "1,234 in out/carriers",
+        "15 rows",
+    ):
         assert part in summary
 
 

@@ -1,4 +1,4 @@
-"""Probes of what is computed: the SQL, or a Python aggregator with its groups and its window."""
+"""Probes of what is computed: the SQL with its own functions, or a Python aggregator with its groups and its window."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import pyarrow as pa
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.aggregates.python_reducing import input_column
+from millrace_jobs.pipeline.expressions.compiler import compile_expression
+from millrace_jobs.pipeline.expressions.programs import evaluate
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.routed.aggregation import aggregation_of
 from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.sources.connector import schema_of
@@ -90,6 +93,23 @@ def translated(asked: StreamQuery) -> object:
     return aggregation_of(parsed_query(asked.spec.query.sql), schemas, lambda _: "string")
 
 
+def raised(number: pa.Array) -> pa.Array:
+    """Return numbers, each plus one."""
+    return pa.array([None if each is None else each + 1 for each in number.to_pylist()], number.type)
+
+
+def lowered(number: pa.Array) -> pa.Array:
+    """Return numbers, each minus one."""
+    return pa.array([None if each is None else each - 1 for each in number.to_pylist()], number.type)
+
+
+def called(asked: StreamQuery) -> object:
+    """Return what a call of the function f comes to; None if there is no such function."""
+    numbers = pa.RecordBatch.from_pydict({"n": pa.array([1, None, 3], pa.int32())})
+    compiled = compile_expression("f(n)", numbers.schema, functions_of(asked.spec.query))
+    return None if compiled is None else evaluate(compiled.program, numbers).to_pylist()
+
+
 TWO = {"trips": FILES, "others": FILES | {"files": {"path": "others.csv", "format": "csv"}}}
 HERE = __name__
 PYTHON = {
@@ -104,6 +124,12 @@ def of_query() -> Iterator[Probe]:
     """Yield the probes of the query."""
     sql = query(FILES)
     yield Probe("spec.query.sql", sql, (SQL, SQL.replace("city", "n"), ABSENT), translated)
+    raised = {"f": {"python": f"{HERE}:raised", "returns": "INT"}}
+    lowered = {"f": {"python": f"{HERE}:lowered", "returns": "INT"}}
+    own = query(FILES, query={"sql": SQL, "functions": raised})
+    yield Probe("spec.query.functions", own, (ABSENT, raised, lowered), called)
+    yield Probe("spec.query.functions.*.python", own, (f"{HERE}:raised", f"{HERE}:lowered", f"{HERE}:none"), called)
+    yield Probe("spec.query.functions.*.returns", own, ("INT", "BIGINT"), called, one_fits=True)
     base = query({}, query={"python": PYTHON})
     base["spec"]["sources"] = TWO
     yield Probe("spec.query.python", base | {"spec": base["spec"] | {"query": {}}}, (ABSENT, PYTHON), aggregated)

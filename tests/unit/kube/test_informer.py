@@ -110,7 +110,7 @@ def test_an_error_that_lasts_is_logged_once(follow, caplog):
     refused = ApiException(status=403, reason="Forbidden")
     follow([refused, refused, refused, listed(), refused, listed()], [[event("ERROR", {"code": 410})]])
     assert [record.getMessage() for record in caplog.records].count(
-        "the watch of pods is restarted: the API server says 403 Forbidden"
+        "pods of all namespaces are not watched until they can be: the API server says 403 Forbidden"
     ) == 2
 
 

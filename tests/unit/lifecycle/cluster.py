@@ -231,11 +231,12 @@ class Cluster:
         self._act(("drop", name))
         assert self.objects.pop(("ConfigMap", name))["metadata"]["uid"] == uid
 
-    def drain(self, namespace, stateful_set):
+    def drain(self, namespace, stateful_set, uid):
         if self.forbids:
             raise ChangeForbiddenError("no rights here")
         self._act(("drain", stateful_set))
         held = self.objects["StatefulSet", stateful_set]
+        assert held["metadata"]["uid"] == uid
         held["spec"]["replicas"] = 0
         return self._changed(held)
 

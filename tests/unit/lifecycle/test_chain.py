@@ -111,6 +111,11 @@ def reads_kafka(**source):
             "topic t",
         ),
         (READS_FILES, WRITES_FILES, "files in /data/out/"),
+        (
+            {"sources": {"lines": {"files": {"path": "/data/out", "format": "parquet"}, "schema": "n INT"}}},
+            {"sink": {"delta": {"path": "/data/out"}}},
+            "files in /data/out",
+        ),
         (READS_FILES, {"sink": {"console": {}}} | also_writes(WRITES_FILES["sink"]), "files in /data/out/"),
         (reads_kafka(topic="t"), WRITES_FILES | also_writes({"table": kafka("t")}), "topic t"),
         (reads_kafka(topic="t"), {"sink": {"kafka": kafka("t", "other:9092")}}, None),

@@ -132,6 +132,36 @@ def test_the_version_that_is_stored_is_known_and_no_other_one() -> None:
     assert not observations.is_stored(plan_of_query(metadata={"resourceVersion": "no number"}))
 
 
+def at(document: Document, version: int) -> Document:
+    return document | {"metadata": document["metadata"] | {"resourceVersion": str(version)}}
+
+
+def test_a_late_response_does_not_bring_back_what_was_deleted_after_it() -> None:
+    observations = ObservationCache()
+    query, service = a_query(), an_object("Service", "totals-driver")
+    observations.query_seen(at(query, 3))
+    observations.object_seen(at(service, 4))
+    with observations.step(KEY):
+        observations.object_gone(at(service, 7))
+        observations.object_seen(at(service, 6))  # the response to a change before the deletion
+        found = observations.of(KEY)
+        assert found is not None
+        assert ("Service", "totals-driver") not in found.objects
+        observations.query_gone(at(query, 9))
+        observations.query_seen(at(query, 8))
+    assert observations.of(KEY) is None
+    assert observations.kept_bytes() == {}
+
+
+def test_what_may_be_read_again_comes_back_in_the_version_that_it_had() -> None:
+    observations = ObservationCache()
+    observations.query_seen(at(a_query(), 3))
+    with observations.step(KEY):
+        observations.query_gone(at(a_query(), 3))
+        observations.query_seen(at(a_query(), 3))
+    assert observations.of(KEY) is not None
+
+
 def test_an_object_of_which_only_the_name_is_kept_is_not_known() -> None:
     observations = ObservationCache(namespace_bytes=1_000)
     observations.query_seen(a_query())

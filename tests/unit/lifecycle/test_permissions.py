@@ -91,7 +91,7 @@ def test_a_stricter_policy_kills_nothing_that_runs_and_reports_it(runs_theirs):
 
 
 def test_a_driver_that_is_drained_after_a_failure_goes_on_under_a_stricter_policy(runs_theirs):
-    runs_theirs.drain(None, SET[1])
+    runs_theirs.drain(None, SET[1], runs_theirs.objects[SET]["metadata"]["uid"])
     runs_theirs.settle()
     assert image(runs_theirs) == "elsewhere.example.com/trips:1"
 

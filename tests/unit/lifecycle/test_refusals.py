@@ -133,3 +133,18 @@ def test_a_healthy_spec_is_saved_with_what_needs_no_other_driver(cluster):
     cluster.settle()
     assert cluster.status.plan.shape == "20/40/2"
     assert cluster.condition("Ready").reason == "InvalidQuery"
+
+
+def test_a_labeled_stateful_set_of_someone_else_is_never_drained(cluster):
+    labels = {"millrace.io/query": "trips-by-cell"}
+    metadata = {"name": SET[1], "namespace": "default", "uid": "theirs", "generation": 1, "labels": labels}
+    template = {"metadata": {"labels": labels | {"millrace.io/role": "theirs"}}, "spec": {"containers": []}}
+    theirs = {"kind": SET[0], "metadata": metadata, "spec": {"replicas": 3, "template": template}}
+    cluster.objects[SET] = theirs
+    cluster._changed(theirs)
+    cluster.put(changed(MINIMAL, 12, "  suspend: true"))
+    cluster.settle()
+    cluster.delete()
+    cluster.settle()
+    assert ("drain", SET[1]) not in cluster.actions
+    assert theirs["spec"]["replicas"] == 3

@@ -37,6 +37,7 @@ NEW_SINCE = (
     "lineage:",
     "lookups:",
     "code:",
+    "functions:",
     "transaction:",
     "sasl:",
 )

@@ -70,7 +70,7 @@ def test_what_is_known_comes_before_any_traceback(text, message):
     assert message in problem_of(DRIVER + traceback + JVM + "Caused by: " + text + JVM).message
 
 
-def test_the_innermost_cause_in_the_jvm_is_told() -> None:
+def test_the_innermost_cause_in_the_jvm_is_reported() -> None:
     text = (
         "py4j.protocol.Py4JJavaError: An error occurred while calling o476.save.\n"
         ": org.apache.spark.SparkException: Job aborted due to stage failure\n"

@@ -23,7 +23,7 @@ from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import Scan
 from millrace_jobs.queries.tables.table_query import TableQuery
-from millrace_jobs.run import inputs, opening, platform, preparing
+from millrace_jobs.run import inputs, opening, platform, prepared_query
 from millrace_jobs.run import job as module
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
@@ -45,11 +45,11 @@ class Start:
         monkeypatch.setattr(opening, "checkpoint_root", lambda _: root)
         monkeypatch.setattr(opening, "check_sinks", lambda _: None)
         planned = CompiledQuery(DISTINCT, StructType(), True)
-        monkeypatch.setattr(preparing, "compile_query", self._step("planned", planned))
-        monkeypatch.setattr(preparing, "result_keys", lambda *_: None)
-        monkeypatch.setattr(preparing, "open_sinks", self._step("sink", sink))
+        monkeypatch.setattr(prepared_query, "compile_query", self._step("planned", planned))
+        monkeypatch.setattr(prepared_query, "result_keys", lambda *_: None)
+        monkeypatch.setattr(prepared_query, "open_sinks", self._step("sink", sink))
         monkeypatch.setattr(module, "stop", self._step("spark stopped"))
-        monkeypatch.setattr(module, "QueryRun", lambda *_, **__: SimpleNamespace(drain=lambda: None))
+        monkeypatch.setattr(module, "RunLoop", lambda *_, **__: SimpleNamespace(drain=lambda: None))
         monkeypatch.setattr(inputs, "open_source", self._step("sources", SimpleNamespace(schema=pa.schema([]))))
         monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
         monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
@@ -218,7 +218,7 @@ PLACED = Routed("trips", None, Projection("", (), pa.schema([]), 1), None, None)
     ],
 )
 def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, capsys, algorithm, execution, why):
-    monkeypatch.setattr(preparing, "compile_query", lambda *_: CompiledQuery(execution, StructType(), True))
+    monkeypatch.setattr(prepared_query, "compile_query", lambda *_: CompiledQuery(execution, StructType(), True))
     monkeypatch.setattr(Routed, "layout", lambda _: {})
     start(a_query("spec", "partitioner", value={"algorithm": algorithm}))
     said = " ".join(capsys.readouterr().out.split())
@@ -230,7 +230,7 @@ def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_i
     joined = Native(
         parsed_query("SELECT count(*) AS n FROM trips JOIN cells ON a = b"), "the state was built by Spark's own plan"
     )
-    monkeypatch.setattr(preparing, "continue_from", lambda *_: (CompiledQuery(joined, StructType(), True), None))
+    monkeypatch.setattr(prepared_query, "continue_from", lambda *_: (CompiledQuery(joined, StructType(), True), None))
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
         start(a_query("spec", "sink", value={"kafka": kafka}))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from builders import a_query
-from millrace_jobs.run.late_records import closed_until, why_late
+from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 
 CLOSED = {"closed": 1}
 
@@ -24,6 +24,13 @@ CLOSED = {"closed": 1}
 def test_windows_count_as_closed_where_the_input_of_all_sources_has_ended(offsets, watermark, until):
     checkpoint = SimpleNamespace(committed=lambda: offsets, watermark_ms=lambda: watermark)
     assert closed_until(checkpoint) == until
+
+
+def test_a_run_that_has_closed_all_windows_says_which_records_will_be_late():
+    assert all_closed(datetime(2024, 1, 2, tzinfo=UTC)) == (
+        "all windows up to 2024-01-02T00:00:00Z are closed, since the input has ended: records before that time which a "
+        "later run reads are late, and in no result; --available-now leaves windows open"
+    )
 
 
 def test_the_reason_names_what_to_change():

@@ -17,9 +17,9 @@ from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.run import loop as run_module
-from millrace_jobs.run.assembly import Engine, RunInputs, RunQuery
+from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.end_of_input import EndOfInput
-from millrace_jobs.run.loop import QueryRun
+from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.sinks.base import LastBatch
 
 DOCUMENT = {
@@ -100,10 +100,10 @@ def run(tmp_path, monkeypatch, log):
     monkeypatch.setattr(run_module.Listener, "register", lambda *_: lambda: log.append("deaf"))
     monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
     compiled = CompiledQuery(Native(parsed_query("SELECT 1"), ""), StructType(), aggregates=True)
-    made = QueryRun(
+    made = RunLoop(
         RunQuery("fares", StreamQuery.model_validate(DOCUMENT).spec, compiled, sink=None),
         RunInputs({"trips": SimpleNamespace(exhausted=lambda _: True)}),
-        Engine(None, Checkpoint(tmp_path), tmp_path),
+        RunEnvironment(None, Checkpoint(tmp_path), tmp_path),
         plans=FixedPlan(Plan.model_validate({"epoch": 1, "algorithm": "hash", "parallelism": 1, "replicas": 1})),
         watcher=Watcher(),
     )
@@ -214,7 +214,7 @@ def test_an_unexpected_error_stops_the_query_before_anything_is_closed(run, log)
 
 
 def test_a_lost_lease_stops_the_query(run, log):
-    run.engine.checkpoint.lost = MillraceError(Problem("this driver ends", ""))
+    run.environment.checkpoint.lost = MillraceError(Problem("this driver ends", ""))
     with pytest.raises(MillraceError, match="this driver ends"):
         run.run()
     assert log == ["go on", "stopped", "deaf"]

@@ -36,7 +36,7 @@ def checkpoint(query):
 
 
 @pytest.mark.parametrize("error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111)])
-def test_a_jvm_that_dies_is_told_and_not_asked_to_stop(checkpoint, query, monkeypatch, error):
+def test_a_jvm_that_dies_is_reported_and_not_asked_to_stop(checkpoint, query, monkeypatch, error):
     checkpoint.close()
 
     def die(*_):

@@ -36,3 +36,19 @@ def test_all_restarts_since_the_start_are_counted():
     restarts.progressed()
     restarts.pause_after(AWAY)
     assert restarts.total == 2
+
+
+def test_the_failure_is_known_until_the_query_computes_again():
+    restarts = Restarts()
+    for computes in (restarts.progressed, restarts.recovered):
+        restarts.pause_after(AWAY)
+        assert restarts.failure is AWAY
+        computes()
+        assert restarts.failure is None
+
+
+def test_a_trigger_without_records_keeps_the_count():
+    restarts = Restarts()
+    restarts.pause_after(AWAY)
+    restarts.recovered()
+    assert str(restarts) == f"1 of {MAX_RESTARTS}"

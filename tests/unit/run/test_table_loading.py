@@ -4,7 +4,7 @@ import pytest
 
 from builders import a_batch
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.run.table_loading import TableLoading
+from millrace_jobs.run.steering import TableLoading
 
 STREAM = {"kafka": {"bootstrapServers": "a:9092", "topic": "t"}, "schema": "who STRING, at TIMESTAMP"}
 TABLE = STREAM | {"watermark": {"column": "at", "delay": "0s"}, "table": {"keys": ["who"]}}

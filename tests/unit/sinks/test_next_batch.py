@@ -62,4 +62,4 @@ def test_logs_that_do_not_belong_together_are_refused(begun, committed, written,
     with pytest.raises(MillraceError, match=said) as refused:
         next_batch(written, LastBatch(begun, committed), TOPIC)
     assert "topic results" in str(refused.value)
-    assert "start over with another topic and another spec.checkpoint.uri" in str(refused.value)
+    assert "start over with another topic and another metadata.name (or spec.checkpoint.uri" in str(refused.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace_operator.telemetry import metrics
-from millrace_operator.telemetry.memory_limit import memory_limit
+from millrace_operator.telemetry.metrics import memory_limit
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ MOST = 1 << 48
 STALE = 8
 """Intervals after which a replica that publishes nothing no longer counts."""
 
+_MOST_REPLICAS = 1 << 10
+"""Replicas that exchange records; those with higher numbers work alone."""
+
 _LARGEST = 16 * MAX_STATE
 """Largest value that is decompressed, in bytes."""
 
@@ -40,9 +43,16 @@ def key_of(kind: str, replica: int) -> str:
 def replica_in(key: str, kind: str, replicas: int) -> int | None:
     """Return the number of the replica in a key of that kind; None if it is another key, or not below ``replicas``."""
     found, _, number = key.partition("/")
-    if found != kind or not (number.isascii() and number.isdigit()) or len(number) > 9:
+    if found != kind or not (number.isascii() and number.isdigit()) or len(number) > 9 or number != str(int(number)):
         return None
     return int(number) if int(number) < replicas else None
+
+
+def may_be_exchanged(key: str, value: bytes) -> bool:
+    """Return whether replicas may have published the record, under whatever plan; a cooperation ignores any other."""
+    if len(value) > MAX_STATE:
+        return False
+    return key == POLICY or any(replica_in(key, kind, _MOST_REPLICAS) is not None for kind in (STATE, SYNC))
 
 
 class Values:

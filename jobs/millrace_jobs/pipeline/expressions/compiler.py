@@ -8,18 +8,26 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
+from millrace_api.sql.own_functions import own_name
+from millrace_jobs.own_code.functions import ScalarFunction
 from millrace_jobs.pipeline.expressions import compiled, conditions, functions
-from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compiled, ExpressionRule, OnlySparkError
+from millrace_jobs.pipeline.expressions.compiled import NOTHING, Compile, Compiled, ExpressionRule, OnlySparkError
 from millrace_jobs.pipeline.projection import ArrowProjection, Projection
 
 
-def compile_expression(sql: str, schema: pa.Schema) -> Compiled | None:
-    """Compile one SQL expression over a batch with this schema; None if only Spark can evaluate it."""
+def compile_expression(sql: str, schema: pa.Schema, functions: Sequence[ScalarFunction] = ()) -> Compiled | None:
+    """Compile one SQL expression over a batch with this schema; None if only Spark can evaluate it.
+
+    ``functions`` are those of the query's own, which the expression may call.
+    """
     fields = {field.name.lower(): field for field in schema}
+    own = {function.name: function for function in functions}
 
     def compile_(node: exp.Expr) -> Compiled:
         if isinstance(node, exp.Column | exp.Dot):
             return _column(node, fields)
+        if isinstance(node, exp.Anonymous) and own_name(node) in own:
+            return _own_call(own[own_name(node)], node, compile_)
         if type(node) not in _RULES:
             raise OnlySparkError
         return _RULES[type(node)](node, compile_)
@@ -35,7 +43,8 @@ def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjec
     """Compile a projection to Arrow, or return the expression or setting that only Spark can handle."""
     if projection.setting:
         return projection.setting
-    found = compile_columns(projection.where, [sql for _, sql in projection.columns], source)
+    columns_of = [sql for _, sql in projection.columns]
+    found = compile_columns(projection.where, columns_of, source, projection.functions)
     if isinstance(found, str):
         return found
     where, columns = found
@@ -47,15 +56,15 @@ def compile_projection(projection: Projection, source: pa.Schema) -> ArrowProjec
 
 
 def compile_columns(
-    condition: str, columns: Sequence[str], source: pa.Schema
+    condition: str, columns: Sequence[str], source: pa.Schema, functions: Sequence[ScalarFunction] = ()
 ) -> tuple[Compiled | None, list[Compiled]] | str:
     """Compile a filter, empty for none, and columns over a source, or return the one that only Spark can evaluate."""
-    where = compile_expression(condition, source) if condition else None
+    where = compile_expression(condition, source, functions) if condition else None
     if condition and (where is None or where.type != pa.bool_()):
         return condition
     programs = []
     for sql in columns:
-        column = compile_expression(sql, source)
+        column = compile_expression(sql, source, functions)
         if column is None:
             return sql
         programs.append(column)
@@ -79,6 +88,14 @@ def _column(node: exp.Expr, fields: dict[str, pa.Field]) -> Compiled:
     for name in names[1:]:
         found = _member(found, name)
     return found
+
+
+def _own_call(function: ScalarFunction, node: exp.Anonymous, compile_: Compile) -> Compiled:
+    """Compile a call of a function of the query's own, which may fail for any value."""
+    arguments = [compile_(argument) for argument in node.expressions]
+    if not arguments or any(argument.type == NOTHING for argument in arguments):
+        raise OnlySparkError
+    return Compiled(("own", function, *(argument.program for argument in arguments)), function.type, raises=True)
 
 
 def _parts(node: exp.Expr) -> list[exp.Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.own_code.functions import ScalarFunction
 
 Program = tuple[Any, ...]
 """A compiled expression as a nested tuple, which can be pickled.
@@ -20,6 +21,7 @@ Program = tuple[Any, ...]
 - ``("among", program, values, type)``: whether a value is one of ``values``, none of which is NULL
 - ``("slice", program, start, stop)``: a substring by code points, as in Python
 - ``("checked", program, sql, hint)``: reports the expression where Arrow finds an error
+- ``("own", function, *programs)``: a function of the query's own
 - ``("guard", condition, program)``: a value that raises no error, and has no meaning, where the condition is false
 """
 
@@ -47,6 +49,8 @@ def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
             return pc.utf8_slice_codeunits(evaluate(rest[0], batch), start=rest[1], stop=rest[2])
         case "checked":
             return _checked(rest[0], rest[1], rest[2], batch)
+        case "own":
+            return _own(rest[0], rest[1:], batch)
         case "guard":
             return _guarded(rest[0], rest[1], batch)
     function, *arguments = rest
@@ -55,8 +59,10 @@ def evaluate(program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
 
 
 def is_constant(program: Program) -> bool:
-    """Whether a program has no fields, so that its value is the same for all records."""
-    return program[0] != "field" and all(is_constant(part) for part in program if isinstance(part, tuple) and part)
+    """Whether a program has neither fields nor functions of the query's own, so that its value is known beforehand."""
+    return program[0] not in ("field", "own") and all(
+        is_constant(part) for part in program if isinstance(part, tuple) and part
+    )
 
 
 def _among(value: pa.Array | pa.Scalar, options: pa.Array) -> pa.Array | pa.Scalar:
@@ -71,6 +77,11 @@ def _checked(program: Program, sql: str, hint: str, batch: pa.RecordBatch) -> pa
         problem = f"the query failed: {error} in a record: {sql}"
         remedy = f"{hint}, or exclude such records with WHERE"
         raise MillraceError(Problem(problem, remedy, field="spec.query.sql")) from None
+
+
+def _own(function: ScalarFunction, programs: Sequence[Program], batch: pa.RecordBatch) -> pa.Array:
+    values = [evaluate(program, batch) for program in programs]
+    return function(*(pa.repeat(each, batch.num_rows) if isinstance(each, pa.Scalar) else each for each in values))
 
 
 def _guarded(condition: Program, program: Program, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:

@@ -17,7 +17,8 @@ from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
-from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
+from millrace_jobs.queries.dedicated_needs import expression_problem, own_function_problem, source_problem
+from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.sql_aggregates import (
     GroupingKey,
     NotRoutableError,
@@ -77,8 +78,12 @@ class Aggregation:
         if (problem := source_problem(spec.sources[self.source])) is not None:
             return problem
         columns, setting = [sql for _, sql in self.block_columns], deviating_setting(spec.spark_conf.get)
-        found = setting or compile_columns(self.block_filter, columns, schemas[self.source])
-        return expression_problem(found) if isinstance(found, str) else None
+        where, schema = self.block_filter, schemas[self.source]
+        found = setting or compile_columns(where, columns, schema, functions_of(spec.query))
+        if isinstance(found, str):
+            return expression_problem(found)
+        calling = compile_columns(where, columns, schema)
+        return own_function_problem(calling) if isinstance(calling, str) else None
 
 
 def aggregation_of(query: ParsedQuery, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:

@@ -19,6 +19,7 @@ from millrace_jobs.aggregates.python_reducing import PythonReduction, input_colu
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
 from millrace_jobs.pipeline.projection import Projection, deviating_setting
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import STATE_BUCKETS, Routed
 from millrace_jobs.queries.tables.compile import not_held_back
@@ -51,7 +52,14 @@ def compile_aggregation(spark: SparkSession, query: Aggregation, spec: Spec) -> 
     return Routed(
         source=query.source,
         window=window,
-        projection=Projection(query.block_filter, columns, schema, len(keys), deviating_setting(spark.conf.get)),
+        projection=Projection(
+            query.block_filter,
+            columns,
+            schema,
+            len(keys),
+            deviating_setting(spark.conf.get),
+            functions_of(spec.query),
+        ),
         reduction=ColumnarReduction(keys, window, tuple(parts)),
         aggregation=query,
         ahead=ahead_of(query, spec),

@@ -32,7 +32,7 @@ from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection,
 from millrace_jobs.pipeline.reader import SourceTask
 from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.queries.dedicated_needs import expression_problem, source_problem
+from millrace_jobs.queries.dedicated_needs import expression_problem, own_function_problem, source_problem
 from millrace_jobs.queries.execution import AlgorithmChoice, Execution, ResultTraits, outputs, seconds
 from millrace_jobs.queries.reading import RunContext, observe_notes, read, records, rows_of, watermark_of
 from millrace_jobs.queries.results import keys_of_groups, updates_table
@@ -284,7 +284,10 @@ class Routed(Execution):
         if (problem := source_problem(spec.sources[self.source])) is not None:
             return problem
         compiled = compile_projection(self.projection, schemas[self.source])
-        return expression_problem(compiled) if isinstance(compiled, str) else None
+        if isinstance(compiled, str):
+            return expression_problem(compiled)
+        calling = compile_projection(replace(self.projection, functions=()), schemas[self.source])
+        return own_function_problem(calling) if isinstance(calling, str) else None
 
 
 @dataclass(frozen=True)

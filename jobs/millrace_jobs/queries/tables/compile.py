@@ -13,6 +13,7 @@ from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups
+from millrace_api.sql.own_functions import own_calls, own_name
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_api.sql.schema_ddl import Column
 from millrace_api.sql.source_table import SourceTable
@@ -65,6 +66,7 @@ def compile_tables(
         query = translate(
             parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
         )
+        query = replace(query, functions=_own_types(spec, parsed))
         if held:
             query = _held_back(query, spec)
         if spec.sink.has_history:
@@ -92,6 +94,12 @@ def compile_tables(
         hint = "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta or sink.iceberg with a key"
         raise MillraceError(Problem(message, hint, field="spec.sink"))
     return query
+
+
+def _own_types(spec: Spec, query: ParsedQuery) -> Mapping[str, str]:
+    """Return the types that the spec declares for the user's own functions that the SQL calls."""
+    declared = spec.query.functions or {}
+    return {name: declared[name].returns for name in sorted(set(map(own_name, own_calls(query.tree, declared))))}
 
 
 def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], reason: str) -> Native:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -69,6 +69,7 @@ class TableQuery(Execution):
     ``labels`` are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with
     their types, in the order in which its state has them. ``key`` has the places of the result's columns that identify
     a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
+    ``functions`` are the types of the user's own functions that the SQL calls, by name: their values are in the state.
 
     Three things are as they were when the state began. ``partitions`` is the number of state partitions, which decides
     into which buckets rows are cut; ``stream_join_buckets`` is their least number in joins of two streams. ``wakes`` is
@@ -87,6 +88,7 @@ class TableQuery(Execution):
     key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
     versions: bool = False
+    functions: Mapping[str, str] = field(default_factory=dict)
     stream_join_buckets: int = BUCKETS
     wakes: bool = True
 
@@ -173,6 +175,7 @@ class TableQuery(Execution):
             **({_STREAM_JOIN_BUCKETS: buckets} if differs else {}),
             **({} if self.wakes else {_WAKES: False}),
             **({"versions": "kept for the table's history"} if self.versions else {}),
+            **({"functions": dict(self.functions)} if self.functions else {}),
         }
 
     def continued(self, before: Mapping[str, Any]) -> TableQuery:

@@ -116,6 +116,8 @@ def _bound(value: Any, *, up: bool) -> Any:
     if isinstance(value, datetime):
         rounded = value - timedelta(microseconds=value.microsecond % 1000)
         if up and rounded != value:
+            if rounded.replace(tzinfo=None) > datetime.max - _MILLISECOND:
+                return None  # the next millisecond is of the year 10000, which no text here has
             rounded += _MILLISECOND
         text = rounded.replace(tzinfo=None).isoformat(timespec="milliseconds")
         return text if value.tzinfo is None else f"{text}Z"

@@ -244,8 +244,8 @@ def _writes(document: Any) -> Iterator[Written]:
     kafka = sink.kafka or sink.table
     if kafka is not None:
         yield WrittenTopic(kafka.topic, _addresses(kafka))
-    elif sink.files is not None:
-        yield WrittenFiles(sink.files.path, path_parts(sink.files.first_file))
+    elif (files := sink.given.result_files) is not None:
+        yield WrittenFiles(files.place, path_parts(files.first_file))
 
 
 def _addresses(kafka: KafkaConnection) -> frozenset[str]:

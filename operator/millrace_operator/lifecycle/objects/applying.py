@@ -38,8 +38,8 @@ class Objects(Protocol):
     def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
         """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
 
-    def drain(self, namespace: str, stateful_set: str) -> Manifest:
-        """Scale a StatefulSet to zero pods and return the result."""
+    def drain(self, namespace: str, stateful_set: str, uid: str) -> Manifest:
+        """Scale the StatefulSet of this uid to zero pods and return the result."""
 
     def objects_of(self, owner: Owner) -> Iterable[Manifest]:
         """Return all objects with the label of a query."""

@@ -52,7 +52,7 @@ class KeptObject:
         self._json = msgspec.json.encode({**body, "metadata": metadata})
         self._size = max(len(self._json), BYTES_OF_VALUE * values_in(self._json, _SURELY_FEW))
         self.uid: str = metadata["uid"]
-        self.version = _version_in(metadata)
+        self.version = version_in(metadata)
         self.generation: int = metadata.get("generation") or 0
         self.phase: str = (body.get("status") or {}).get("phase", Phase.PENDING)
         self.is_canary = is_canary(body)
@@ -92,9 +92,10 @@ class KeptObject:
         """Return whether this is all of the version of the object that has these metadata."""
         if self.version is None or self._is_reduced:
             return False
-        return (self.uid, self.version) == (metadata["uid"], _version_in(metadata))
+        return (self.uid, self.version) == (metadata["uid"], version_in(metadata))
 
 
-def _version_in(metadata: Mapping[str, Any]) -> int | None:
+def version_in(metadata: Mapping[str, Any]) -> int | None:
+    """Return the resource version in an object's metadata; None if it is no number."""
     version = str(metadata.get("resourceVersion", ""))
     return int(version) if version.isdecimal() else None

@@ -1,6 +1,7 @@
 """``millrace simulate`` as users meet it: what it prints, what it writes, and what it refuses."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -36,10 +37,18 @@ def run(tmp_path, monkeypatch):
 def test_simulate_prints_a_table_of_policies(run):
     result = run()
     assert result.exit_code == 0
-    assert result.output.startswith("trace: 0.2 h, ")
+    assert result.stdout.startswith("trace: 0.2 h, ")
     assert "batches of 2 s, 1 to 8 executors of 2 cores" in " ".join(result.output.split())
     assert "oracle" in result.output
     assert "cpu" in result.output
+
+
+def test_a_recorded_trace_that_is_scaled_unasked_says_so(run):
+    said = run(policy="cpu").stderr
+    assert re.match(
+        r"note: the rates of trace.csv are scaled by \S+, from a peak of 300/s to [\d,]+/s; --peak 300 ", said
+    )
+    assert run(policy="cpu", peak="300").stderr == ""
 
 
 def test_a_small_backlog_is_shown_in_records(run):
@@ -51,7 +60,7 @@ def test_a_small_backlog_is_shown_in_records(run):
 def test_simulate_writes_json_and_a_picture(run, tmp_path):
     result = run(format="json", plot="out.svg", interval="5", max_executors="3", peak="1000", seed="4")
     assert result.exit_code == 0
-    said = json.loads(result.output)
+    said = json.loads(result.stdout)
     assert [found["policy"] for found in said["policies"]] == ["oracle", "cpu"]
     assert (said["interval_seconds"], said["max_executors"], said["peak_rate"], said["seed"]) == (5.0, 3, 1000.0, 4)
     assert "</svg>" in (tmp_path / "out.svg").read_text()
@@ -60,12 +69,12 @@ def test_simulate_writes_json_and_a_picture(run, tmp_path):
 @pytest.mark.parametrize("interval", ["0.5", "60"])
 def test_simulate_takes_the_shortest_interval_and_a_long_one(run, interval):
     result = run(format="json", interval=interval, max_executors="1", policy="oracle,cpu,prompt")
-    assert all(found["core_hours"] > 0 for found in json.loads(result.output)["policies"])
+    assert all(found["core_hours"] > 0 for found in json.loads(result.stdout)["policies"])
 
 
 def test_simulate_runs_a_synthetic_load(run):
     result = run(trace="constant", policy="fixed-peak", format="json")
-    assert json.loads(result.output)["trace"] == "constant"
+    assert json.loads(result.stdout)["trace"] == "constant"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,10 @@ class QueryApi:
                 of_kind = "" if kind is QUERIES else f" --kind {kind.name}"
                 hint = f"install the CRD first: millrace crd{of_kind} | kubectl apply --server-side -f -"
                 raise MillraceError(Problem(f"the cluster does not know {_PLURALS[kind]}", hint)) from None
-            log.warning("%s cannot be listed: %s %s", _PLURALS[kind], error.status, error.reason)
+            hint = "; grant that right in all namespaces, or name the ones to watch with --namespace"
+            is_everywhere = error.status == HTTPStatus.FORBIDDEN and not namespaces
+            text = server_message(error) + (hint if is_everywhere else "")
+            log.warning("%s cannot be listed: %s", _PLURALS[kind], text)
 
     def read(self, key: QueryKey) -> Manifest:
         """Return a query. Raises GoneError if it does not exist."""

@@ -12,7 +12,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NewConnectionError
 
 from millrace_api.errors import MillraceError, TransientError
-from millrace_operator.commands.connection import connect, user_errors
+from millrace_operator.commands.cluster import connect, user_errors
 from millrace_operator.kube.client import load_configuration, own_account, own_namespace
 
 KUBECONFIG = yaml.safe_dump(

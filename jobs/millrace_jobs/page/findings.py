@@ -1,0 +1,299 @@
+"""Findings on a run in order of urgency: what is wrong, why, and what to do about it. The first one is the verdict."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.sources import CorruptPolicy
+from millrace_api.model.streamquery import Spec
+from millrace_jobs.page.history import BatchFigures, RunSnapshot
+from millrace_jobs.pipeline.incomplete import required_columns
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_support.http_server import ProbeResult
+from millrace_support.terminal_texts import count_text
+
+RECENT = 5
+"""Batches with records that say how the run is now."""
+
+WARM = 3
+"""Batches with records after which a run counts as started: the first ones wait for processes and compilers."""
+
+TREND = 12
+"""Batches over which a lag must have grown."""
+
+SKEWED = 0.5
+"""Load of the busiest worker over the mean, less 1, from which a load counts as skewed."""
+
+OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
+"""A batch is overdue after so many intervals, and not before so many seconds."""
+
+
+class Severity(IntEnum):
+    """How urgent a finding is."""
+
+    WELL = 0
+    NOTE = 1
+    WARNING = 2
+    FAILURE = 3
+
+
+@dataclass(frozen=True)
+class RunFinding:
+    """One finding: a title of a few words, the reason with its figures, and a remedy, which may be empty."""
+
+    severity: Severity
+    title: str
+    reason: str
+    remedy: str = ""
+
+
+def findings(
+    run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float, *, timed: bool = True
+) -> list[RunFinding]:
+    """Return the findings on a run, the most urgent first; there is at least one.
+
+    Args:
+        run: the run as it is known.
+        spec: the spec of its query.
+        failing: why the query was started again, until it computes.
+        alive: the result of the probe of liveness.
+        now: seconds since 1970.
+        timed: whether batches are to be in time: false where a run reads what exists and ends, for which it takes
+            batches of many intervals.
+    """
+    found = [*_failures(run, failing, alive), *(_pace(run, spec, now) if timed else ()), *_records(run, spec)]
+    worst = max((each.severity for each in found), default=Severity.WELL)
+    if worst < Severity.WARNING:
+        found.append(_state(run, now, timed=timed))
+    order = {Severity.FAILURE: 0, Severity.WARNING: 1, Severity.WELL: 2, Severity.NOTE: 3}
+    return sorted(found, key=lambda each: order[each.severity])
+
+
+def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[RunFinding]:
+    if run.failure is not None:
+        reason, remedy = _problem(run.failure)
+        yield RunFinding(Severity.FAILURE, "Failed", reason, remedy)
+    elif failing is not None:
+        reason, remedy = _problem(failing)
+        yield RunFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
+    elif not alive.ok:
+        remedy = "look at the log of the run, then start it again: committed batches stay"
+        yield RunFinding(Severity.FAILURE, "Hung", alive.text, remedy)
+
+
+def _problem(error: BaseException) -> tuple[str, str]:
+    """Return the message and the hint of an error."""
+    if isinstance(error, MillraceError) and error.problems:
+        first = error.problems[0]
+        return (f"{first.field}: {first.message}" if first.field else first.message), first.hint
+    return str(error) or type(error).__name__, "run with --debug to see where"
+
+
+def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
+    """Yield the findings on the time that batches take, and on the records that wait."""
+    silence = now - run.last_sign
+    interval = spec.batch_interval.seconds
+    if run.batches and not run.is_idle and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS):
+        yield RunFinding(
+            Severity.WARNING,
+            "A batch takes long",
+            f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
+            f"and the last batch took {seconds_text(run.batches[-1].seconds)}",
+            "compare the steps of the newest batch; a batch right after a start or a change of plan takes longer",
+        )
+    recent = [each for each in run.batches if each.rows][-RECENT:]
+    if not recent:
+        return
+    typical = statistics.median(each.utilization for each in recent)
+    imbalance = statistics.median(each.imbalance or 0.0 for each in recent)
+    waiting, grown = run.batches[-1].waiting, _growth(run.batches)
+    if typical > 1 and len(recent) >= WARM:
+        late = sum(each.utilization > 1 for each in recent)
+        yield RunFinding(
+            Severity.WARNING,
+            "Falling behind" if grown > 0 else "Batches are late",
+            f"{late} of the last {len(recent)} batches took longer than their interval of "
+            f"{seconds_text(recent[-1].interval)}, the median {seconds_text(_median_seconds(recent))} (W {typical:.2f})"
+            + (f"; {count_text(waiting)} {_unit(spec)} wait" if waiting else "")
+            + (f"; {_skew(run.newest, imbalance)}" if imbalance >= SKEWED else ""),
+            _faster(run.newest, spec, imbalance),
+        )
+    elif grown > 0:
+        span = seconds_text(run.batches[-1].ended - run.batches[-TREND].ended)
+        yield RunFinding(
+            Severity.WARNING,
+            "Lag is growing",
+            f"{count_text(waiting)} {_unit(spec)} wait, {count_text(grown)} more than {span} ago, although batches "
+            f"take {typical:.0%} of their interval",
+            _faster(run.newest, spec, imbalance),
+        )
+    elif waiting > statistics.median(each.taken for each in recent) and _falls(run.batches):
+        yield RunFinding(
+            Severity.NOTE, "Catching up", f"{count_text(waiting)} {_unit(spec)} wait, and their number falls"
+        )
+    if imbalance >= SKEWED and typical <= 1:
+        yield RunFinding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
+
+
+def _median_seconds(batches: list[BatchFigures]) -> float:
+    return statistics.median(each.seconds for each in batches)
+
+
+def _growth(batches: tuple[BatchFigures, ...]) -> int:
+    """Return by how much the lag has grown over the last batches; 0 if it has not grown steadily."""
+    if len(batches) < TREND:
+        return 0
+    lags = [each.waiting for each in batches[-TREND:]]
+    third = TREND // 3
+    means = [sum(lags[first : first + third]) for first in range(0, TREND, third)]
+    taken = statistics.median(each.taken for each in batches[-TREND:])  # in the unit of the lag: files, offsets
+    is_growing = means[0] < means[1] < means[2] and lags[-1] - lags[0] > max(taken / 2, 1)
+    return lags[-1] - lags[0] if is_growing else 0
+
+
+def _falls(batches: tuple[BatchFigures, ...]) -> bool:
+    """Return whether fewer records wait than some batches before."""
+    return batches[-1].waiting < batches[-RECENT:][0].waiting
+
+
+def _faster(newest: BatchReport | None, spec: Spec, imbalance: float) -> str:
+    """Return what would make batches faster, by what takes most of their time."""
+    if imbalance >= SKEWED and spec.partitioner.algorithm is not Algorithm.AUTO:
+        return _even_out(spec)
+    if newest is not None and newest.work < newest.seconds / 2:
+        return (
+            f"steps that do not depend on the number of records take {seconds_text(newest.seconds - newest.work)}: "
+            f"write a longer spec.batchInterval than {seconds_text(newest.interval)}"
+        )
+    return (
+        f"give the query more cores (spec.parallelism.max is {spec.parallelism.max}, "
+        f"spec.executors.max {spec.executors.max}), or write a longer spec.batchInterval"
+    )
+
+
+def _skew(newest: BatchReport | None, imbalance: float) -> str:
+    share = hottest_share(newest)
+    key = "" if share is None else f", and the hottest key has {share:.0%} of the records"
+    return f"the busiest worker has {1 + imbalance:.1f} times the mean load{key}"
+
+
+def _even_out(spec: Spec) -> str:
+    if spec.partitioner.algorithm is Algorithm.AUTO:
+        return "none is needed while batches are in time: auto compares what the other algorithms would cost"
+    return (
+        f"spec.partitioner.algorithm is {spec.partitioner.algorithm}: write auto, "
+        "which splits hot keys where that makes batches shorter"
+    )
+
+
+def hottest_share(report: BatchReport | None) -> float | None:
+    """Return the share of the records that the hottest key of a batch has; None if keys were not counted."""
+    if report is None or report.profile is None or not report.profile.rows:
+        return None
+    keys = report.profile.sample if report.profile.complete else report.profile.heavy
+    return float(keys.counts.max()) / report.profile.rows if len(keys) else None
+
+
+def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
+    """Yield the findings on records that are in no result."""
+    last = run.batches[-TREND:]
+    if run.rejected:
+        yield RunFinding(
+            _severity(any(each.rejected for each in last)),
+            "Records are rejected",
+            f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode, "
+            f"{sum(each.rejected for each in last):,} of them in the last {len(last)} batches",
+            _rejected_remedy(spec),
+        )
+    if run.late:
+        delays = " or ".join(
+            f"spec.sources.{name}.watermark.delay than {source.watermark.delay}"
+            for name, source in spec.sources.items()
+            if source.watermark is not None
+        )
+        yield RunFinding(
+            _severity(any(each.late for each in last)),
+            "Records are late",
+            f"the windows of {_share(run.late, run.rows)} of this run had closed, "
+            f"{sum(each.late for each in last):,} of them in the last {len(last)} batches",
+            f"write a longer {delays}, which keeps windows open longer" if delays else "",
+        )
+    if run.incomplete:
+        columns = {name: required_columns(spec, name) for name in spec.sources}
+        named = ", ".join(f"{' or '.join(each)} of {name}" for name, each in columns.items() if each)
+        yield RunFinding(
+            _severity(any(each.incomplete for each in last)),
+            "Records have no key or time",
+            f"{_share(run.incomplete, run.rows)} of this run are in no result: {named or 'a column'} is NULL",
+            "correct what writes them, or replace NULL in the query by coalesce",
+        )
+
+
+def _severity(is_recent: bool) -> Severity:
+    return Severity.WARNING if is_recent else Severity.NOTE
+
+
+def _share(part: int, whole: int) -> str:
+    """Return a number of records with its share of all of them."""
+    share = f"{part / whole:.2%}" if whole else "-"
+    return f"{part:,} records ({'less than 0.01%' if share == '0.00%' else share})"
+
+
+def _rejected_remedy(spec: Spec) -> str:
+    for name, source in spec.sources.items():
+        corrupt, field = source.corrupt_records, f"spec.sources.{name}"
+        if corrupt.policy is CorruptPolicy.DEAD_LETTER:
+            place = f"the topic {corrupt.topic}" if corrupt.topic is not None else str(corrupt.path)
+            return f"read them in {place}, then correct {field}.schema or what writes the records"
+        if corrupt.policy is CorruptPolicy.DROP:
+            return f"write {field}.corruptRecords: {{policy: DeadLetter, path: FOLDER}} to keep and read them"
+    return "compare spec.sources with the records"
+
+
+def _state(run: RunSnapshot, now: float, *, timed: bool) -> RunFinding:
+    """Return the finding for a run without warnings."""
+    if run.is_idle and (not run.batches or not run.batches[-1].waiting):
+        since = "" if not run.batches else f"; the last batch ended {seconds_text(now - run.batches[-1].ended)} ago"
+        return RunFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
+    if not run.batches:
+        reason = (
+            f"the first batch is running, {seconds_text(now - run.began)} after Spark was ready; it takes longest, "
+            "since processes start and code is compiled"
+        )
+        return RunFinding(Severity.WELL, "Starting", reason)
+    recent = [each for each in run.batches if each.rows][-RECENT:] or list(run.batches[-RECENT:])
+    if not timed:
+        left = f"{count_text(run.batches[-1].waiting)} wait" if run.batches[-1].waiting else "no record waits"
+        return RunFinding(Severity.WELL, "Reading what exists", f"{count_text(run.rows)} records were read, {left}")
+    typical = statistics.median(each.utilization for each in recent)
+    if typical > 1:
+        reason = f"the first {WARM} batches take longer, since processes start and code is compiled"
+        return RunFinding(Severity.WELL, "Starting", reason)
+    lag = run.batches[-1].waiting
+    reason = f"batches take {typical:.0%} of their interval" + ("" if lag else ", and no record waits")
+    return RunFinding(Severity.WELL, "Keeping up", reason)
+
+
+def _unit(spec: Spec) -> str:
+    """Return what a lag counts: files, offsets of Kafka and the like, not always records."""
+    return "files" if all(source.files is not None for source in spec.sources.values()) else "records"
+
+
+def seconds_text(seconds: float) -> str:
+    """Format a duration: ``84 ms``, ``1.5 s``, ``12 s``, ``2 min 05 s``, ``3 h 20 min``, ``2 d 4 h``."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    hours = whole // 3600
+    return f"{hours} h {whole % 3600 // 60:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"

@@ -1,0 +1,448 @@
+"""The figures of the page, formatted: what it shows of a run, before any HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.deployment import Algorithm
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.page.findings import RunFinding, findings, seconds_text
+from millrace_jobs.page.history import RunSnapshot
+from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.selection.switch import Candidate
+from millrace_support.http_server import Probe
+from millrace_support.terminal_texts import count_text
+
+SHOWN_IN_TABLE = 30
+"""Batches in the table of figures."""
+
+HOT_KEYS = 8
+"""Hot keys whose shares are shown."""
+
+HEAT_BATCHES = 48
+"""Batches in the heat map."""
+
+_STEPS = {
+    "latestOffset": "find new records",
+    "walCommit": "log the plan",
+    "getBatch": "get the batch",
+    "queryPlanning": "plan the query",
+    "addBatch": "compute and write",
+    "commitOffsets": "commit",
+}
+"""Names of the steps that Spark measures, in order."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the page knows of a run beside its history.
+
+    ``plan_origin`` says where plans come from: empty if the run makes its own, else a sentence. ``chooses`` is whether
+    ``auto`` chooses the algorithm in this run, and ``candidates`` returns its latest predictions by algorithm.
+    ``failing`` returns why the query was started again, until it computes. ``output`` is the place of the results.
+    ``timed`` is whether batches are to be in time, which those of a run that reads what exists and ends are not.
+    ``key`` has the names of the key's columns of a table that can be looked up, and ``lookups`` is the URL of the
+    look-ups; empty if the page may not look rows up.
+    """
+
+    query: StreamQuery
+    alive: Probe
+    chooses: bool = False
+    plan_origin: str = ""
+    candidates: Callable[[], Mapping[str, Candidate]] = dict
+    failing: Callable[[], MillraceError | None] = lambda: None
+    output: str = ""
+    timed: bool = True
+    key: tuple[str, ...] = ()
+    lookups: str = ""
+
+
+@dataclass(frozen=True)
+class ChartLine:
+    """A line of a chart: values over time (seconds since 1970); ``text`` is its newest value with its meaning."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A chart of one quantity.
+
+    ``reference`` is a value to compare with, ``least`` the lowest top of the axis, and ``absent`` says why there is no
+    line.
+    """
+
+    id: str
+    title: str
+    unit: str
+    series: tuple[ChartLine, ...]
+    reference: float | None = None
+    least: float = 0.0
+    absent: str = ""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Loads of workers by batch: ``ratios`` has the load over the mean of its batch, shape ``(batches, workers)``.
+
+    With many workers, each load is the largest of ``size`` neighbors, load ``i`` beginning with worker ``i * size``.
+    """
+
+    title: str
+    batches: tuple[int, ...]
+    ratios: tuple[tuple[float, ...], ...]
+    newest: tuple[int, ...]
+    unit: str
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar from ``start`` to ``start + length``, both shares of the whole, with a label and its figures as texts."""
+
+    label: str
+    start: float
+    length: float
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts; ``marked`` is the number of the row that stands out, if one does."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: int | None = None
+
+
+@dataclass(frozen=True)
+class PageView:
+    """All that the page shows; what a run does not have is empty."""
+
+    name: str
+    as_of: str
+    facts: tuple[tuple[str, str], ...]
+    findings: tuple[RunFinding, ...]
+    charts: tuple[LineChart, ...]
+    batches: Table
+    plan: tuple[tuple[str, str], ...]
+    why_plan: str
+    candidates: Table
+    heat: HeatMap | None
+    no_heat: str
+    hot_keys: tuple[Bar, ...]
+    hot_keys_note: str
+    steps: tuple[Bar, ...]
+    steps_title: str
+    state: tuple[tuple[str, str], ...]
+    sources: Table
+    key: tuple[str, ...]
+    look_up_by: str
+    messages: tuple[tuple[str, str], ...]
+
+
+def page_view(run: RunSnapshot, facts: RunFacts, now: float) -> PageView:
+    """Return what the page shows of a run ``now``, in seconds since 1970."""
+    spec = facts.query.spec
+    candidates = facts.candidates()
+    report = run.newest
+    heat = _heat_map(run)
+    hot, hot_note = _hot_keys(report)
+    return PageView(
+        name=facts.query.name,
+        as_of=_clock(now, seconds=True),
+        facts=_run_facts(run, facts, now),
+        findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed)),
+        charts=_charts(run),
+        batches=_batch_table(run),
+        plan=_plan(report),
+        why_plan=_why_plan(run, facts, candidates),
+        candidates=_candidate_table(candidates, report),
+        heat=heat,
+        no_heat="" if heat is not None else _no_heat(report),
+        hot_keys=hot,
+        hot_keys_note=hot_note,
+        steps=() if report is None else _steps(report),
+        steps_title="" if report is None else f"Batch {report.batch}: {seconds_text(report.seconds)}",
+        state=_state(run),
+        sources=_source_table(facts.query, report),
+        key=facts.key,
+        look_up_by=f"millrace get {facts.query.name} KEY" if facts.key and not facts.lookups else "",
+        messages=tuple((f"{each.time:%H:%M:%S}", each.text) for each in reversed(run.messages)),
+    )
+
+
+def _clock(moment: float, *, seconds: bool = False) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):{'%H:%M:%S' if seconds else '%H:%M'}}"
+
+
+def _run_facts(run: RunSnapshot, facts: RunFacts, now: float) -> tuple[tuple[str, str], ...]:
+    pairs = {
+        "running for": seconds_text(max(now - run.began, 0)),
+        "batch": str(run.batches[-1].batch) if run.batches else "none yet",
+        "interval": seconds_text(facts.query.spec.batch_interval.seconds),
+        "results": facts.output,
+    }
+    return tuple((name, text) for name, text in pairs.items() if text)
+
+
+def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
+    batches = run.batches
+    if not batches:
+        return ()
+    newest = batches[-1]
+
+    def points(value: Callable[[int], float | None]) -> tuple[tuple[float, float], ...]:
+        found = [(each.ended, value(number)) for number, each in enumerate(batches)]
+        return tuple((time, each) for time, each in found if each is not None)
+
+    latencies = [each for each in batches if each.median is not None and each.p95 is not None]
+    latest = latencies[-1] if latencies else None
+    latency: tuple[ChartLine, ...] = ()
+    if latest is not None and latest.median is not None and latest.p95 is not None:
+        latency = (
+            ChartLine("median", points(lambda i: batches[i].median), seconds_text(latest.median)),
+            ChartLine("p95", points(lambda i: batches[i].p95), seconds_text(latest.p95)),
+        )
+    return (
+        LineChart(
+            "rate",
+            "Records read",
+            "per second",
+            (ChartLine("", points(lambda i: batches[i].rate), count_text(newest.rate)),),
+        ),
+        LineChart(
+            "utilization",
+            "W",
+            "batch time ÷ interval; late above 1",
+            (ChartLine("", points(lambda i: batches[i].utilization), f"{newest.utilization:.2f}"),),
+            reference=1.0,
+        ),
+        LineChart(
+            "lag",
+            "Lag",
+            "waiting in the sources",
+            (ChartLine("", points(lambda i: float(batches[i].waiting)), count_text(newest.waiting)),),
+            least=10.0,
+        ),
+        LineChart(
+            "latency",
+            "Latency",
+            "arrival to commit, in seconds",
+            latency,
+            absent="The sources do not say when records arrived.",
+        ),
+    )
+
+
+def _batch_table(run: RunSnapshot) -> Table:
+    columns = ("batch", "ended", "records", "per second", "seconds", "W", "lag", "latency", "late", "rejected", "plan")
+    rows = tuple(
+        (
+            str(each.batch),
+            _clock(each.ended, seconds=True),
+            f"{each.rows:,}",
+            count_text(each.rate),
+            f"{each.seconds:.2f}",
+            f"{each.utilization:.2f}",
+            f"{each.waiting:,}",
+            "-" if each.median is None else seconds_text(each.median),
+            f"{each.late:,}",
+            f"{each.rejected:,}",
+            each.algorithm,
+        )
+        for each in reversed(run.batches[-SHOWN_IN_TABLE:])
+    )
+    return Table(columns, rows)
+
+
+def _plan(report: BatchReport | None) -> tuple[tuple[str, str], ...]:
+    pin = None if report is None else report.pin
+    if pin is None:
+        return ()
+    return (
+        ("algorithm", pin.algorithm),
+        ("workers (n)", str(pin.workers)),
+        ("replicas (m)", str(pin.replicas)),
+        ("epoch", str(pin.epoch)),
+    )
+
+
+def _why_plan(run: RunSnapshot, facts: RunFacts, candidates: Mapping[str, Candidate]) -> str:
+    wanted = facts.query.spec.partitioner.algorithm
+    if facts.chooses and run.switch is not None:
+        return str(run.switch).removeprefix("auto: ").capitalize() + f" (after batch {run.switch.batch})."
+    if facts.chooses and candidates:
+        return (
+            "auto compares the algorithms below again and again, and switches once two comparisons agree that it pays."
+        )
+    if facts.chooses:
+        return "auto compares the algorithms once two batches with records have finished."
+    if facts.plan_origin:
+        return facts.plan_origin
+    if wanted is Algorithm.AUTO:
+        return "The query has nothing to place, so auto has no choice: Spark's own plan runs it."
+    return f"spec.partitioner.algorithm is {wanted}. With auto, the run compares what the others would cost."
+
+
+def _candidate_table(candidates: Mapping[str, Candidate], report: BatchReport | None) -> Table:
+    if not candidates:
+        return Table((), ())
+    running = "" if report is None or report.pin is None else report.pin.algorithm
+    found = sorted(candidates.values(), key=lambda each: each.time.total)
+    now = candidates[running].time.total if running in candidates else None
+    first = found[0]
+    columns = ("algorithm", "batch, predicted", "beside now", f"busiest {first.bearer} above mean", first.parts)
+    rows = tuple(
+        (
+            each.algorithm,
+            _predicted(each.time.total),
+            "-"
+            if now is None or not now
+            else "runs now"
+            if each.algorithm == running
+            else f"{each.time.total / now - 1:+.0%}",
+            f"{each.imbalance:.0%}",
+            f"{each.aggregation_cost:,.0f}",
+        )
+        for each in found
+    )
+    names = [each.algorithm for each in found]
+    return Table(columns, rows, names.index(running) if running in names else None)
+
+
+def _predicted(seconds: float) -> str:
+    """Format a predicted time so that small differences between algorithms are visible."""
+    return f"{seconds:.2f} s" if seconds >= 1 else seconds_text(seconds)
+
+
+def _heat_map(run: RunSnapshot) -> HeatMap | None:
+    loaded = [each for each in run.batches if sum(each.loads)]
+    newest = [each for each in run.batches if each.rows][-3:]
+    if not any(each in newest for each in loaded[-1:]):  # the run has become native since
+        return None
+    workers = len(loaded[-1].loads)
+    shown = [each for each in loaded if len(each.loads) == workers][-HEAT_BATCHES:]
+    ratios = tuple(tuple(load / each.mean_load for load in each.loads) for each in shown)
+    is_join = run.newest is not None and not run.newest.worker_rows and bool(run.newest.joins)
+    title = "Rows and matches by task of the join" if is_join else "Records by worker"
+    size = shown[-1].load_size
+    title += f", the largest of each {size} neighbors" if size > 1 else ""
+    return HeatMap(
+        title,
+        tuple(each.batch for each in shown),
+        ratios,
+        shown[-1].loads,
+        "rows and matches" if is_join else "records",
+        size,
+    )
+
+
+def _no_heat(report: BatchReport | None) -> str:
+    if report is None:
+        return "No batch has finished."
+    if report.pin is not None and report.pin.algorithm == "native":
+        return "Spark's own plan runs the batches (native): no record is placed on a worker."
+    return "The newest batches have placed no record on a worker."
+
+
+def _hot_keys(report: BatchReport | None) -> tuple[tuple[Bar, ...], str]:
+    """Return the shares of the hottest keys of the newest batch, or of the pairs that they make in a join."""
+    if report is None:
+        return (), ""
+    pairs = sum(load.pairs for load in report.joins)
+    if pairs:
+        hottest = sorted((count for load in report.joins for count in load.hot), reverse=True)[:HOT_KEYS]
+        note = f"Shares of the {pairs:,} matches of batch {report.batch}."
+        return _shares(hottest, pairs), note
+    if report.profile is None or not report.profile.rows:
+        return (), ""
+    keys = report.profile.sample if report.profile.complete else report.profile.heavy
+    hottest = np.sort(keys.counts)[::-1][:HOT_KEYS].tolist()
+    about = "" if report.profile.complete else "about "
+    note = f"Shares of the records of batch {report.batch}, which has {about}{report.profile.distinct:,} keys."
+    return _shares(hottest, report.profile.rows), note
+
+
+def _shares(counts: Sequence[int], whole: int) -> tuple[Bar, ...]:
+    shares = [(number, count / whole) for number, count in enumerate(counts, 1)]
+    return tuple(Bar(_ordinal(number), 0.0, min(share, 1.0), (f"{share:.1%}",)) for number, share in shares)
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
+
+
+def _steps(report: BatchReport) -> tuple[Bar, ...]:
+    """Return the steps of a batch one after the other; what Spark does not name comes last."""
+    if not report.seconds:
+        return ()
+    named = [(label, report.steps[name]) for name, label in _STEPS.items() if name in report.steps]
+    rest = report.seconds - sum(seconds for _, seconds in named)
+    bars, start = [], 0.0
+    for label, seconds in [*named, ("other", max(rest, 0.0))]:
+        length = min(seconds / report.seconds, 1 - start)
+        bars.append(Bar(label, start, length, (seconds_text(seconds), f"{seconds / report.seconds:.0%}")))
+        start += length
+    return tuple(bars)
+
+
+def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:
+    report = run.newest
+    if report is None:
+        return ()
+    watermark = report.watermark
+    return (
+        ("state", "not counted" if report.state_rows is None else f"{report.state_rows:,} rows"),
+        ("memory of the state", bytes_text(report.state_bytes)),
+        ("state partitions", "-" if report.state_partitions is None else str(report.state_partitions)),
+        ("watermark", "-" if watermark is None else f"{watermark.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"),
+        ("behind the newest event", "-" if run.watermark_delay is None else seconds_text(run.watermark_delay)),
+        ("records read", f"{run.rows:,}"),
+        ("late", f"{run.late:,}"),
+        ("rejected", f"{run.rejected:,}"),
+        ("without key or time", f"{run.incomplete:,}"),
+    )
+
+
+def bytes_text(number: int) -> str:
+    """Format a size: ``640 B``, ``12.5 KiB``, ``1.2 GiB``."""
+    size, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB"):  # noqa: B007 - the last one is used below
+        if size < 1024:
+            break
+        size /= 1024
+    else:
+        unit = "TiB"
+    return f"{number} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _source_table(query: StreamQuery, report: BatchReport | None) -> Table:
+    """Return the sources that stream, which are both sides of a join, and what waits in each."""
+    if report is None:
+        return Table((), ())
+    rows = []
+    for name, source in query.spec.sources.items():
+        if source.is_static:
+            continue
+        behind = {part: lag for (of, part), lag in report.behind.items() if of == name and lag}
+        worst = max(behind, key=lambda part: behind[part], default=None)
+        rows.append(
+            (
+                name,
+                source.kind,
+                f"{report.taken_from.get(name, 0):,}",
+                f"{report.waiting_in.get(name, 0):,}",
+                "-" if worst is None else f"{worst}: {behind[worst]:,}",
+                "-" if source.watermark is None else str(source.watermark.delay),
+            )
+        )
+    columns = ("source", "kind", f"taken by batch {report.batch}", "waiting", "longest lag in", "watermark delay")
+    return Table(columns, tuple(rows))

@@ -1,0 +1,167 @@
+"""The columns of a user's file: as SQL declares them, and which of them records can be grouped and windowed by."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot.dialects.spark import Spark
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.validation.places import path_problem
+from millrace_jobs.sources.formats.column_types import TIMESTAMP, declared_schema, is_nested, spark_type
+from millrace_jobs.sources.formats.file_formats import FORMATS_BY_SUFFIX
+from millrace_jobs.sources.formats.inferred_columns import first_records, inferred_schema
+from millrace_jobs.sources.formats.text_conversions import iso_timestamps
+from millrace_jobs.sources.stored_files import without_ending
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LEADING_ZERO = re.compile(r"-?0[0-9]")
+_KEYWORDS = frozenset(Spark.Tokenizer.KEYWORDS)
+"""Words of Spark SQL, most of which could be names all the same."""
+_TIME_NAME = re.compile(r"(^|_)(at|date|epoch|time|timestamp|ts|when)$|(time|timestamp|[a-z](At|Date))$|_(ms|millis)$")
+_EPOCHS = {"seconds": (10**9, 4 * 10**9), "milliseconds": (10**12, 4 * 10**12), "microseconds": (10**15, 4 * 10**15)}
+"""Numbers that are times of 2001 to 2096, by their unit."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of records: their schema, and how times are written that are not in ISO 8601, by column."""
+
+    schema: pa.Schema
+    time_formats: dict[str, str]
+
+    @property
+    def ddl(self) -> str:
+        """The columns as ``spec.sources.NAME.schema`` has them."""
+        return ", ".join(f"{sql_name(field.name)} {_declared(field.type)}" for field in self.schema)
+
+    @property
+    def times(self) -> list[str]:
+        """The paths of the event times that a window can be over, those of fields last."""
+        return sorted((path for path, kind in _leaves(self.schema) if kind == TIMESTAMP), key=lambda path: "." in path)
+
+    @property
+    def groups(self) -> list[str]:
+        """The paths of the columns that records can be grouped by, texts first."""
+        found = [(path, kind) for path, kind in _leaves(self.schema) if kind != TIMESTAMP and not is_nested(kind)]
+        return [path for path, _ in sorted(found, key=lambda each: not pa.types.is_string(each[1]))]
+
+
+def format_of(file: Path) -> str:
+    """Return the format of a file by its name. Raises MillraceError if it is not a file, or its format is unknown."""
+    if not file.is_file():
+        missing = "there is no such file", "write --input and a csv, json or parquet file"
+        raise MillraceError(Problem(*(path_problem(str(file)) or missing), str(file)))
+    format = FORMATS_BY_SUFFIX.get(without_ending(file).suffix)
+    if format is None:
+        hint = "name it *.csv, *.json, *.jsonl or *.parquet"
+        raise MillraceError(Problem("the extension of its name stands for no known format", hint, str(file)))
+    return format
+
+
+def columns_of_file(file: Path) -> Columns:
+    """Return the columns of a CSV, JSON or Parquet file, by its first megabyte.
+
+    Texts that are all times in ISO 8601 are TIMESTAMP, and so are whole numbers in a column named like a time, such as
+    ``created_at``, that are times of this century. Digits of which some begin with 0, such as postal codes, are STRING.
+
+    Raises:
+        MillraceError: the file does not exist, or its columns cannot be inferred.
+    """
+    format = format_of(file)
+    hint = "correct the file, or write the query by hand: docs/reference/streamquery.md"
+    schema, formats = inferred_schema(str(file), format, nested=True, hint=hint), {}
+    _require_columns(schema.names, file, hint)
+    if format != "parquet":
+        records = first_records(str(file), format, hint=hint)
+        if format == "csv":
+            schema = _with_codes(schema, str(file), hint)
+        fields = []
+        for field in schema:
+            values = records.column(field.name).combine_chunks()
+            is_code = pa.types.is_string(field.type) and not pa.types.is_string(values.type)
+            kind, written = (field.type, "") if is_code else _time_in(field, values)
+            fields.append(pa.field(field.name, kind))
+            if written:
+                formats[field.name] = written
+        schema = pa.schema(fields)
+    return Columns(schema, formats)
+
+
+def _require_columns(names: list[str], file: Path, hint: str) -> None:
+    """Refuse two columns of one name, and a header whose columns are separated by something else than commas."""
+    twice = next((name for name, count in Counter(map(str.lower, names)).items() if count > 1), None)
+    if twice is not None:
+        raise MillraceError(Problem(f"two columns are called {twice!r}", "rename one in the header", str(file)))
+    if len(names) == 1 and (found := next((each for each in ";\t|" if each in names[0]), None)) is not None:
+        message = f"its columns are separated by {found!r}, and not by commas"
+        raise MillraceError(Problem(message, f"{hint}, with delimiter: {found!r} in the source", str(file)))
+
+
+def _with_codes(schema: pa.Schema, path: str, hint: str) -> pa.Schema:
+    """Return the schema of a CSV file with STRING for whole numbers of which some are written with a leading 0."""
+    numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    texts = first_records(path, "csv", hint=hint, texts=numbers) if numbers else None
+    for name in numbers:
+        assert texts is not None
+        if any(_LEADING_ZERO.match(text) for text in texts.column(name).unique().to_pylist() if text is not None):
+            schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema
+
+
+def columns_of_ddl(ddl: str) -> Columns:
+    """Return columns that are declared in SQL. Raises MillraceError if they are not."""
+    return Columns(declared_schema(ddl), {})
+
+
+def sql_name(path: str) -> str:
+    """Return the path of a column as SQL has it: names that Spark would not take as they are, are quoted."""
+    quoted = (
+        name if _PLAIN_NAME.fullmatch(name) and name.upper() not in _KEYWORDS else f"`{name.replace('`', '``')}`"
+        for name in path.split(".")
+    )
+    return ".".join(quoted)
+
+
+def _time_in(field: pa.Field, values: pa.Array) -> tuple[pa.DataType, str]:
+    """Return the type of a text column, and how its times are written if it has times that are not in ISO 8601."""
+    values = values.drop_null()
+    if not len(values):
+        return field.type, ""
+    if pa.types.is_string(field.type):
+        try:
+            iso_timestamps(values)
+        except (ValueError, pa.ArrowException):
+            return field.type, ""
+        return TIMESTAMP, ""
+    if pa.types.is_integer(field.type) and _TIME_NAME.search(field.name):
+        bounds = pc.min_max(values).as_py()
+        for unit, (least, most) in _EPOCHS.items():
+            if least <= bounds["min"] and bounds["max"] < most:
+                return TIMESTAMP, unit
+    return field.type, ""
+
+
+def _leaves(fields: pa.Schema | pa.StructType, above: str = "") -> Iterator[tuple[str, pa.DataType]]:
+    for field in fields:
+        path = above + field.name
+        if "." in field.name:
+            continue  # its path would be that of a field of a struct
+        if pa.types.is_struct(field.type):
+            yield from _leaves(field.type, path + ".")
+        else:
+            yield path, field.type
+
+
+def _declared(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{sql_name(field.name)}: {_declared(field.type)}' for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{_declared(kind.key_type)}, {_declared(kind.item_type)}>"
+    return f"ARRAY<{_declared(kind.value_type)}>" if is_nested(kind) else spark_type(kind)

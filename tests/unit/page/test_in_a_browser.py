@@ -1,0 +1,123 @@
+"""The page in Chromium: what its script does, and how it lays itself out."""
+
+from contextlib import closing
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from lab.browser import Browser
+from millrace_jobs.page.live_page import FRESH_SECONDS, LivePage
+from millrace_support.http_server import HttpServer
+
+from .runs import a_late_batch, a_skewed_batch, alive, candidate, facts, history, latencies
+
+VERDICT = "document.getElementById('verdict-title').textContent"
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+CONTRAST = """
+(() => {
+  const channel = (c) => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b);
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (each) => {
+    for (; each; each = each.parentElement) {
+      const color = numbers(getComputedStyle(each).backgroundColor);
+      if (color.length === 3) return color;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const each of document.querySelectorAll("body *")) {
+    const text = [...each.childNodes].filter((node) => node.nodeType === 3 && node.data.trim()).length;
+    if (!text || each.closest("svg") || !each.checkVisibility()) continue;
+    const [a, b] = [light(numbers(getComputedStyle(each).color)), light(behind(each))].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) faint.push([each.className, each.textContent]);
+  }
+  return faint;
+})()
+"""
+"""Texts whose contrast with what is behind them is below 4.5, as WCAG's level AA asks for."""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser.start(tmp_path_factory.mktemp("browser")) as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser):
+    """A run of skewed batches that keep up; its history, and its server."""
+    kept, clock = history(*[a_skewed_batch(latencies=latencies(1, 2))] * 20)
+    each = {name: candidate(name, 0.8) for name in ("pkg", "hash")}
+    known = facts(chooses=True, candidates=lambda: each, key=("k",), lookups="http://127.0.0.1:1/table")
+    server = HttpServer(CollectorRegistry(), alive, alive, pages=LivePage(kept, known, clock).paths)
+    server.start()
+    browser.requests.clear()
+    browser.complaints.clear()
+    with closing(server):
+        yield kept, clock, server
+
+
+def grow_late(kept, clock):
+    for number in range(14):
+        clock.now += 2
+        kept.batch(a_late_batch(waiting=number * 4000))
+    clock.now += FRESH_SECONDS
+
+
+def test_the_page_follows_the_run_and_asks_nobody_else(browser, page):
+    kept, clock, server = page
+    browser.open(f"{server.url}/")
+    assert browser.evaluate(VERDICT) == "Keeping up"
+    browser.evaluate("document.getElementById('batches-summary').click()")
+    browser.evaluate("document.getElementById('batches-summary').focus()")
+    grow_late(kept, clock)
+    browser.wait_until(f"{VERDICT} === 'Falling behind'")
+    assert browser.evaluate("document.getElementById('announce').textContent") == "Falling behind"
+    assert browser.evaluate("document.title") == "! fares: falling behind"
+    assert browser.evaluate("document.getElementById('batches').open")  # what a reader has opened stays open
+    assert browser.evaluate("document.activeElement.id") == "batches-summary"
+    asked = {url for url in browser.requests if not url.startswith("data:")}
+    assert asked == {f"{server.url}/{name}" for name in ("", "page.css", "page.js")}
+    assert browser.complaints == []
+
+
+def test_the_page_says_that_its_run_has_ended(browser, page):
+    *_, server = page
+    browser.open(f"{server.url}/")
+    server.close()
+    browser.wait_until("document.getElementById('updates').textContent.startsWith('No answer since')")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1120, 390])
+def test_texts_have_contrast_and_fit_the_window(browser, page, width, dark):
+    kept, clock, server = page
+    browser.size(width, 844, dark=dark)
+    for _ in range(2):
+        browser.open(f"{server.url}/")
+        assert browser.evaluate(OVERFLOW) == 0
+        assert browser.evaluate(CONTRAST) == []
+        grow_late(kept, clock)
+
+
+def test_all_that_can_be_operated_is_reached_by_the_tabulator_key(browser, page):
+    *_, server = page
+    browser.open(f"{server.url}/")
+    reached = []
+    for _ in range(20):
+        browser.press("Tab")
+        reached.append(browser.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert {"batches-summary", "loads-summary", "key", "SELECT", "BUTTON"} <= set(reached)
+
+
+def test_without_a_script_the_figures_are_there(browser, page):
+    *_, server = page
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(f"{server.url}/")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert browser.evaluate(VERDICT) == "Keeping up"
+    assert "Reload the page" in browser.evaluate("document.getElementById('updates').textContent")
