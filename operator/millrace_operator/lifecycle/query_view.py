@@ -1,4 +1,4 @@
-"""Read access to a StreamQuery of the API server, for the commands that show it."""
+"""Read access to a StreamQuery of the API server, for the commands and the page that show it."""
 
 from __future__ import annotations
 
