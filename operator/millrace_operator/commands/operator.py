@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_api.errors import MillraceError, Problem, quote
+from millrace_support.bounded_server import ALL_ADDRESSES
 from millrace_support.collections_paused import collections_paused
-from millrace_support.http_server import ALL_ADDRESSES
 
 from ..telemetry.logs import LogFormat, configure
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from millrace_api.crd import PLURAL
 from millrace_api.model.values import OBJECT_NAME_LENGTH
-from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
+from millrace_support.bounded_server import ALL_ADDRESSES
+from millrace_support.http_server import HttpServer, ProbeResult
 
 from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
 from ..kube.informer import Informer, wait_until_listed
