@@ -38,6 +38,11 @@ class QueryView:
         return str(self.body["metadata"]["namespace"])
 
     @property
+    def created(self) -> str | None:
+        """When the query was created, as a Kubernetes timestamp; None if that is unknown."""
+        return self.body["metadata"].get("creationTimestamp")
+
+    @property
     def generation(self) -> int:
         """Generation of the spec."""
         return int(self.body["metadata"]["generation"])

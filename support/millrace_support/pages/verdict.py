@@ -44,7 +44,14 @@ def by_urgency(findings: Iterable[PageFinding]) -> list[PageFinding]:
 
 
 def page_document(
-    verdict: PageFinding, name: str, body: Iterable[Child], *, lost: str, root: str = "", seconds: int = 2
+    verdict: PageFinding,
+    name: str,
+    body: Iterable[Child],
+    *,
+    lost: str,
+    root: str = "",
+    seconds: int = 2,
+    source: str = "",
 ) -> bytes:
     """Return a page as an HTML document in UTF-8.
 
@@ -54,7 +61,8 @@ def page_document(
         body: elements of the body.
         lost: what the script says when it gets no answer any more.
         root: relative URL of the folder that has the style and the script.
-        seconds: time between two updates by the script.
+        seconds: time between two updates by the script; 0 for a page without a script.
+        source: relative URL of the updates; by default, the page's own without the part behind ``?``.
     """
     head = element(
         "head",
@@ -64,10 +72,10 @@ def page_document(
         element("title", f"{SIGNS[verdict.severity]} {name}: {verdict.title.lower()}"),
         element("link", rel="icon", href="data:,"),
         element("link", rel="stylesheet", href=f"{root}page.css"),
-        element("script", src=f"{root}page.js", defer=True),
+        element("script", src=f"{root}page.js", defer=True) if seconds else None,
     )
     announce = element("p", role="status", id="announce", class_="quiet")
-    whole = element("body", body, announce, data_lost=lost, data_seconds=seconds)
+    whole = element("body", body, announce, data_lost=lost, data_seconds=seconds, data_source=source or False)
     return document(element("html", head, whole, lang="en"))
 
 
@@ -85,7 +93,7 @@ def verdict_section(findings: Sequence[PageFinding]) -> Element:
             "li",
             element("b", f"{each.title}: "),
             f"{each.reason}.",
-            element("span", f" {capitalized(each.remedy)}.", class_="remedy") if each.remedy else None,
+            element("span", " ", with_code(f"{capitalized(each.remedy)}."), class_="remedy") if each.remedy else None,
             class_=CLASSES[each.severity],
         )
         for each in others
@@ -99,7 +107,7 @@ def verdict_section(findings: Sequence[PageFinding]) -> Element:
                 "div",
                 element("h2", verdict.title, id="verdict-title"),
                 element("p", f"{capitalized(verdict.reason)}."),
-                element("p", element("b", "What to do: "), f"{verdict.remedy}.", class_="remedy")
+                element("p", element("b", "What to do: "), with_code(f"{verdict.remedy}."), class_="remedy")
                 if verdict.remedy
                 else None,
             ),
@@ -116,3 +124,8 @@ def capitalized(text: str) -> str:
     """Return a sentence that begins with a capital, unless it begins with the name of a field or an algorithm."""
     first = text.split(" ", 1)[0]
     return text if "." in first or ":" in first or first == "auto" else text[:1].upper() + text[1:]
+
+
+def with_code(text: str) -> list[Child]:
+    """Return a text whose parts between backticks, such as commands, are elements of code."""
+    return [element("code", part) if at % 2 else part for at, part in enumerate(text.split("`"))]
