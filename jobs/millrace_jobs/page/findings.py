@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import IntEnum
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
@@ -15,6 +13,7 @@ from millrace_jobs.page.history import BatchFigures, RunSnapshot
 from millrace_jobs.pipeline.incomplete import required_columns
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_support.http_server import ProbeResult
+from millrace_support.pages.verdict import PageFinding, Severity, by_urgency
 from millrace_support.terminal_texts import count_text
 
 RECENT = 5
@@ -33,28 +32,9 @@ OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
 """A batch is overdue after so many intervals, and not before so many seconds."""
 
 
-class Severity(IntEnum):
-    """How urgent a finding is."""
-
-    WELL = 0
-    NOTE = 1
-    WARNING = 2
-    FAILURE = 3
-
-
-@dataclass(frozen=True)
-class RunFinding:
-    """One finding: a title of a few words, the reason with its figures, and a remedy, which may be empty."""
-
-    severity: Severity
-    title: str
-    reason: str
-    remedy: str = ""
-
-
 def findings(
     run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float, *, timed: bool = True
-) -> list[RunFinding]:
+) -> list[PageFinding]:
     """Return the findings on a run, the most urgent first; there is at least one.
 
     Args:
@@ -70,20 +50,19 @@ def findings(
     worst = max((each.severity for each in found), default=Severity.WELL)
     if worst < Severity.WARNING:
         found.append(_state(run, now, timed=timed))
-    order = {Severity.FAILURE: 0, Severity.WARNING: 1, Severity.WELL: 2, Severity.NOTE: 3}
-    return sorted(found, key=lambda each: order[each.severity])
+    return by_urgency(found)
 
 
-def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[RunFinding]:
+def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[PageFinding]:
     if run.failure is not None:
         reason, remedy = _problem(run.failure)
-        yield RunFinding(Severity.FAILURE, "Failed", reason, remedy)
+        yield PageFinding(Severity.FAILURE, "Failed", reason, remedy)
     elif failing is not None:
         reason, remedy = _problem(failing)
-        yield RunFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
+        yield PageFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
     elif not alive.ok:
         remedy = "look at the log of the run, then start it again: committed batches stay"
-        yield RunFinding(Severity.FAILURE, "Hung", alive.text, remedy)
+        yield PageFinding(Severity.FAILURE, "Hung", alive.text, remedy)
 
 
 def _problem(error: BaseException) -> tuple[str, str]:
@@ -94,12 +73,12 @@ def _problem(error: BaseException) -> tuple[str, str]:
     return str(error) or type(error).__name__, "run with --debug to see where"
 
 
-def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
+def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
     """Yield the findings on the time that batches take, and on the records that wait."""
     silence = now - run.last_sign
     interval = spec.batch_interval.seconds
     if run.batches and not run.is_idle and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS):
-        yield RunFinding(
+        yield PageFinding(
             Severity.WARNING,
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
@@ -114,7 +93,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
     waiting, grown = run.batches[-1].waiting, _growth(run.batches)
     if typical > 1 and len(recent) >= WARM:
         late = sum(each.utilization > 1 for each in recent)
-        yield RunFinding(
+        yield PageFinding(
             Severity.WARNING,
             "Falling behind" if grown > 0 else "Batches are late",
             f"{late} of the last {len(recent)} batches took longer than their interval of "
@@ -125,7 +104,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
         )
     elif grown > 0:
         span = seconds_text(run.batches[-1].ended - run.batches[-TREND].ended)
-        yield RunFinding(
+        yield PageFinding(
             Severity.WARNING,
             "Lag is growing",
             f"{count_text(waiting)} {_unit(spec)} wait, {count_text(grown)} more than {span} ago, although batches "
@@ -133,11 +112,11 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
             _faster(run.newest, spec, imbalance),
         )
     elif waiting > statistics.median(each.taken for each in recent) and _falls(run.batches):
-        yield RunFinding(
+        yield PageFinding(
             Severity.NOTE, "Catching up", f"{count_text(waiting)} {_unit(spec)} wait, and their number falls"
         )
     if imbalance >= SKEWED and typical <= 1:
-        yield RunFinding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
+        yield PageFinding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
 
 
 def _median_seconds(batches: list[BatchFigures]) -> float:
@@ -199,11 +178,11 @@ def hottest_share(report: BatchReport | None) -> float | None:
     return float(keys.counts.max()) / report.profile.rows if len(keys) else None
 
 
-def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
+def _records(run: RunSnapshot, spec: Spec) -> Iterator[PageFinding]:
     """Yield the findings on records that are in no result."""
     last = run.batches[-TREND:]
     if run.rejected:
-        yield RunFinding(
+        yield PageFinding(
             _severity(any(each.rejected for each in last)),
             "Records are rejected",
             f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode, "
@@ -216,7 +195,7 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
             for name, source in spec.sources.items()
             if source.watermark is not None
         )
-        yield RunFinding(
+        yield PageFinding(
             _severity(any(each.late for each in last)),
             "Records are late",
             f"the windows of {_share(run.late, run.rows)} of this run had closed, "
@@ -226,7 +205,7 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
     if run.incomplete:
         columns = {name: required_columns(spec, name) for name in spec.sources}
         named = ", ".join(f"{' or '.join(each)} of {name}" for name, each in columns.items() if each)
-        yield RunFinding(
+        yield PageFinding(
             _severity(any(each.incomplete for each in last)),
             "Records have no key or time",
             f"{_share(run.incomplete, run.rows)} of this run are in no result: {named or 'a column'} is NULL",
@@ -255,28 +234,28 @@ def _rejected_remedy(spec: Spec) -> str:
     return "compare spec.sources with the records"
 
 
-def _state(run: RunSnapshot, now: float, *, timed: bool) -> RunFinding:
+def _state(run: RunSnapshot, now: float, *, timed: bool) -> PageFinding:
     """Return the finding for a run without warnings."""
     if run.is_idle and (not run.batches or not run.batches[-1].waiting):
         since = "" if not run.batches else f"; the last batch ended {seconds_text(now - run.batches[-1].ended)} ago"
-        return RunFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
+        return PageFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
     if not run.batches:
         reason = (
             f"the first batch is running, {seconds_text(now - run.began)} after Spark was ready; it takes longest, "
             "since processes start and code is compiled"
         )
-        return RunFinding(Severity.WELL, "Starting", reason)
+        return PageFinding(Severity.WELL, "Starting", reason)
     recent = [each for each in run.batches if each.rows][-RECENT:] or list(run.batches[-RECENT:])
     if not timed:
         left = f"{count_text(run.batches[-1].waiting)} wait" if run.batches[-1].waiting else "no record waits"
-        return RunFinding(Severity.WELL, "Reading what exists", f"{count_text(run.rows)} records were read, {left}")
+        return PageFinding(Severity.WELL, "Reading what exists", f"{count_text(run.rows)} records were read, {left}")
     typical = statistics.median(each.utilization for each in recent)
     if typical > 1:
         reason = f"the first {WARM} batches take longer, since processes start and code is compiled"
-        return RunFinding(Severity.WELL, "Starting", reason)
+        return PageFinding(Severity.WELL, "Starting", reason)
     lag = run.batches[-1].waiting
     reason = f"batches take {typical:.0%} of their interval" + ("" if lag else ", and no record waits")
-    return RunFinding(Severity.WELL, "Keeping up", reason)
+    return PageFinding(Severity.WELL, "Keeping up", reason)
 
 
 def _unit(spec: Spec) -> str:

@@ -11,11 +11,13 @@ import numpy as np
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.page.findings import RunFinding, findings, seconds_text
+from millrace_jobs.page.findings import findings, seconds_text
 from millrace_jobs.page.history import RunSnapshot
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.selection.switch import Candidate
 from millrace_support.http_server import Probe
+from millrace_support.pages.tables import Table
+from millrace_support.pages.verdict import PageFinding
 from millrace_support.terminal_texts import count_text
 
 SHOWN_IN_TABLE = 30
@@ -114,22 +116,13 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of texts; ``marked`` is the number of the row that stands out, if one does."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    marked: int | None = None
-
-
-@dataclass(frozen=True)
 class PageView:
     """All that the page shows; what a run does not have is empty."""
 
     name: str
     as_of: str
     facts: tuple[tuple[str, str], ...]
-    findings: tuple[RunFinding, ...]
+    findings: tuple[PageFinding, ...]
     charts: tuple[LineChart, ...]
     batches: Table
     plan: tuple[tuple[str, str], ...]

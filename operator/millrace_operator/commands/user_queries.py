@@ -22,10 +22,10 @@ from millrace_support.backoff import Backoff
 
 from ..kube.client import CONNECTIONS, MERGE, QUERIES
 from ..kube.informer import VersionTooOldError, watch_events
+from ..lifecycle.query_view import QueryView
 from ..resources.names import Manifest, scaling_config_map
 from ..telemetry.logs import in_short
 from .cluster import TIMEOUT, Cluster, MissingError, user_errors
-from .query_view import QueryView
 
 RESOURCE = f"{PLURAL}.{GROUP}"
 _SELECTOR = f"!{CANARY_LABEL}"

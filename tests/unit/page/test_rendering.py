@@ -5,11 +5,11 @@ import pytest
 from builders import a_batch, a_native_batch, a_query
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.page.charts import nice_top
-from millrace_jobs.page.elements import document, element
 from millrace_jobs.page.lookup_box import LookupResult
 from millrace_jobs.page.rendering import render
 from millrace_jobs.selection.switch import Switch
 from millrace_support.lookups import TableAnswer
+from millrace_support.pages.elements import document, element
 
 from .html_pages import ParsedPage
 from .runs import (
