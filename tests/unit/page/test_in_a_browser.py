@@ -50,7 +50,9 @@ def page(browser):
     """A run of skewed batches that keep up; its history, and its server."""
     kept, clock = history(*[a_skewed_batch(latencies=latencies(1, 2))] * 20)
     each = {name: candidate(name, 0.8) for name in ("pkg", "hash")}
-    known = facts(chooses=True, candidates=lambda: each, key=("k",), lookups="http://127.0.0.1:1/table")
+    kept.predicted(each)
+    kept.started(chooses=True, plan_origin="", output="")
+    known = facts(key=("k",), lookups="http://127.0.0.1:1/table")
     server = HttpServer(CollectorRegistry(), alive, alive, pages=LivePage(kept, known, clock).paths)
     server.start()
     browser.requests.clear()
