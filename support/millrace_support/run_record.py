@@ -1,7 +1,7 @@
 """The record of a run: what its pages show, event by event, as lines of JSON.
 
-A run writes it (``millrace run --record``), and the operator's package makes one of the samples in Prometheus. The pages
-show what a ``RunHistory`` of these events is, so a page made from a record is the page that the run had.
+A run writes it (``millrace run --record``), and the operator's package makes one of the samples in Prometheus. Pages
+show the ``RunHistory`` of these events, so a page made from a record is the page that the run had.
 
 Each line is an object whose ``line`` names its kind. The first one is a ``RunLine`` with the version. A process that is
 killed leaves half a line at most, at the end, which readers leave out.
@@ -165,8 +165,8 @@ class Prediction:
 class RunLine:
     """The beginning of a run, at ``time`` in seconds since 1970, as in all lines.
 
-    ``query`` is the query as a document, ``millrace`` the version that runs it, and ``timed`` whether batches are to be in
-    time. ``origin`` says where the figures are from, if it was not the run that wrote them.
+    ``query`` is the query as a document, ``millrace`` the version that runs it, and ``timed`` whether batches are to be
+    in time. ``origin`` says where the figures are from, if it was not the run that wrote them.
     """
 
     line: Literal["run"] = field(default="run", kw_only=True)
@@ -371,12 +371,10 @@ def halved(lines: Iterable[Line]) -> list[Line]:
     kept: list[Line] = []
     for line in lines:
         before = kept[-1] if kept else None
-        if isinstance(line, IdleLine) and isinstance(before, IdleLine):
-            kept[-1] = line
-        elif isinstance(line, PredictionsLine) and isinstance(before, PredictionsLine):
-            kept[-1] = line
-        elif isinstance(line, BatchLine) and isinstance(before, BatchLine) and _can_join(before, line):
+        if isinstance(line, BatchLine) and isinstance(before, BatchLine) and _can_join(before, line):
             kept[-1] = replace(line, figures=before.figures.combined_with(line.figures))
+        elif isinstance(line, IdleLine | PredictionsLine) and type(line) is type(before):
+            kept[-1] = line
         else:
             kept.append(line)
     return kept

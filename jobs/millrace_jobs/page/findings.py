@@ -70,7 +70,11 @@ def findings(
         timed: whether batches are to be in time: false where a run reads what exists and ends, for which it takes
             batches of many intervals.
     """
-    found = [*_failures(run, failing, alive), *(_pace(run, spec, now) if timed and not run.outcome else ()), *_records(run, spec)]
+    found = [
+        *_failures(run, failing, alive),
+        *(_pace(run, spec, now) if timed and not run.outcome else ()),
+        *_records(run, spec),
+    ]
     worst = max((each.severity for each in found), default=Severity.WELL)
     if run.outcome in _OUTCOMES:
         found.append(_ended(run))

@@ -73,9 +73,9 @@ class RunSnapshot:
     ``began`` and ``last_sign`` are in seconds since 1970; the latter is the time of the last sign of life: a finished
     batch, or a trigger that found nothing to do, in which case the run ``is_idle``. ``newest`` is what is known of the
     newest batch beside its figures. ``late``, ``rejected`` and ``incomplete`` are counts since the start.
-    ``step`` is what a start is doing, and empty once batches follow. ``chooses``, ``plan_origin`` and ``output`` are those
-    of a ``StartedLine``. ``predictions`` are those of ``auto``, and ``switch`` its newest switch. ``failing`` is why the run was started again,
-    until it computes, ``failure`` why it has failed, and ``outcome`` how it has ended.
+    ``step`` is what a start is doing, and empty once batches follow. ``chooses``, ``plan_origin`` and ``output`` are
+    those of a ``StartedLine``. ``predictions`` are those of ``auto``, and ``switch`` its newest switch. ``failing`` is
+    why the run was started again, until it computes, ``failure`` why it has failed, and ``outcome`` how it has ended.
     """
 
     began: float
@@ -200,9 +200,7 @@ class RunHistory:
     def predicted(self, candidates: Mapping[str, Candidate]) -> None:
         """Note what ``auto`` predicts."""
         found = tuple(
-            Prediction(
-                each.algorithm, each.time.total, each.imbalance, each.aggregation_cost, each.bearer, each.parts
-            )
+            Prediction(each.algorithm, each.time.total, each.imbalance, each.aggregation_cost, each.bearer, each.parts)
             for each in candidates.values()
         )
         if found != self._predictions:

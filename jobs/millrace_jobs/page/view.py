@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.page.findings import RunFinding, findings, seconds_text
+from millrace_jobs.page.heat_map import HeatMap, heat_maps
 from millrace_jobs.page.history import RunSnapshot
 from millrace_support.http_server import Probe
-from millrace_support.run_record import BatchDetails, HotKeys, Prediction
+from millrace_support.run_record import BatchDetails, BatchFigures, HotKeys, Prediction
 from millrace_support.terminal_texts import count_text
 
 SHOWN_IN_TABLE = 30
 """Batches in the table of figures."""
-
-HEAT_BATCHES = 48
-"""Batches in the heat map."""
 
 _STEPS = {
     "latestOffset": "find new records",
@@ -64,7 +62,7 @@ class LineChart:
     """A chart of one quantity.
 
     ``reference`` is a value to compare with, ``least`` the lowest top of the axis, and ``absent`` says why there is no
-    line.
+    line. The points are of so many ``batches``, and ``marks`` are times of decisions on the plan.
     """
 
     id: str
@@ -74,21 +72,8 @@ class LineChart:
     reference: float | None = None
     least: float = 0.0
     absent: str = ""
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Loads of workers by batch: ``ratios`` has the load over the mean of its batch, shape ``(batches, workers)``.
-
-    With many workers, each load is the largest of ``size`` neighbors, load ``i`` beginning with worker ``i * size``.
-    """
-
-    title: str
-    batches: tuple[int, ...]
-    ratios: tuple[tuple[float, ...], ...]
-    newest: tuple[int, ...]
-    unit: str
-    size: int = 1
+    batches: int = 0
+    marks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +105,7 @@ class PageView:
     findings: tuple[RunFinding, ...]
     charts: tuple[LineChart, ...]
     batches: Table
+    batches_title: str
     plan: tuple[tuple[str, str], ...]
     why_plan: str
     candidates: Table
@@ -134,21 +120,32 @@ class PageView:
     key: tuple[str, ...]
     look_up_by: str
     messages: tuple[tuple[str, str], ...]
+    earlier_heat: tuple[HeatMap, ...] = ()
 
 
-def page_view(run: RunSnapshot, facts: RunFacts, now: float) -> PageView:
+@dataclass(frozen=True)
+class Extent:
+    """How many rows the table of batches has, and the times that are marked in charts."""
+
+    rows: int = SHOWN_IN_TABLE
+    marks: tuple[float, ...] = ()
+
+
+def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Extent()) -> PageView:
     """Return what the page shows of a run ``now``, in seconds since 1970."""
     spec = facts.query.spec
     report = run.newest
-    heat = _heat_map(run)
+    listed = run.batches[-extent.rows :]
+    *earlier, heat = heat_maps(run) or (None,)
     hot, hot_note = _hot_keys(report)
     return PageView(
         name=facts.query.name,
         as_of=_clock(now, seconds=True),
         facts=_run_facts(run, facts, now),
         findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed)),
-        charts=_charts(run),
-        batches=_batch_table(run),
+        charts=tuple(replace(each, marks=extent.marks) for each in _charts(run)),
+        batches=_batch_table(listed),
+        batches_title=_batches_title(listed),
         plan=_plan(report),
         why_plan=_why_plan(run, facts),
         candidates=_candidate_table(run.predictions, report),
@@ -156,13 +153,14 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float) -> PageView:
         no_heat="" if heat is not None else _no_heat(report),
         hot_keys=hot,
         hot_keys_note=hot_note,
-        steps=() if report is None else _steps(report),
+        steps=() if report is None else steps_of(report),
         steps_title="" if report is None else f"Batch {report.batch}: {seconds_text(report.seconds)}",
         state=_state(run),
         sources=_source_table(facts.query, report),
         key=facts.key,
         look_up_by=f"millrace get {facts.query.name} KEY" if facts.key and not facts.lookups else "",
         messages=tuple((f"{each.time:%H:%M:%S}", each.text) for each in reversed(run.messages)),
+        earlier_heat=tuple(each for each in earlier if each is not None),
     )
 
 
@@ -198,7 +196,8 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
             ChartLine("median", points(lambda i: batches[i].median), seconds_text(latest.median)),
             ChartLine("p95", points(lambda i: batches[i].p95), seconds_text(latest.p95)),
         )
-    return (
+    count = sum(each.batches for each in batches)
+    charts = (
         LineChart(
             "rate",
             "Records read",
@@ -227,13 +226,21 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
             absent="The sources do not say when records arrived.",
         ),
     )
+    return tuple(replace(each, batches=count) for each in charts)
 
 
-def _batch_table(run: RunSnapshot) -> Table:
+def _batches_title(listed: Sequence[BatchFigures]) -> str:
+    count = sum(each.batches for each in listed)
+    if count == len(listed):
+        return f"The last {count} batches as a table"
+    return f"{count:,} batches as a table of {len(listed)} rows: sums of records, the most of all else"
+
+
+def _batch_table(batches: Sequence[BatchFigures]) -> Table:
     columns = ("batch", "ended", "records", "per second", "seconds", "W", "lag", "latency", "late", "rejected", "plan")
     rows = tuple(
         (
-            str(each.batch),
+            str(each.batch) if each.batches == 1 else f"to {each.batch}",
             _clock(each.ended, seconds=True),
             f"{each.rows:,}",
             count_text(each.rate),
@@ -245,7 +252,7 @@ def _batch_table(run: RunSnapshot) -> Table:
             f"{each.rejected:,}",
             each.algorithm,
         )
-        for each in reversed(run.batches[-SHOWN_IN_TABLE:])
+        for each in reversed(batches)
     )
     return Table(columns, rows)
 
@@ -310,28 +317,6 @@ def _predicted(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else seconds_text(seconds)
 
 
-def _heat_map(run: RunSnapshot) -> HeatMap | None:
-    loaded = [each for each in run.batches if sum(each.loads)]
-    newest = [each for each in run.batches if each.rows][-3:]
-    if not any(each in newest for each in loaded[-1:]):  # the run has become native since
-        return None
-    workers = len(loaded[-1].loads)
-    shown = [each for each in loaded if len(each.loads) == workers][-HEAT_BATCHES:]
-    ratios = tuple(tuple(load / each.mean_load for load in each.loads) for each in shown)
-    is_join = run.newest is not None and run.newest.is_join
-    title = "Rows and matches by task of the join" if is_join else "Records by worker"
-    size = shown[-1].load_size
-    title += f", the largest of each {size} neighbors" if size > 1 else ""
-    return HeatMap(
-        title,
-        tuple(each.batch for each in shown),
-        ratios,
-        shown[-1].loads,
-        "rows and matches" if is_join else "records",
-        size,
-    )
-
-
 def _no_heat(report: BatchDetails | None) -> str:
     if report is None:
         return "No batch has finished."
@@ -361,7 +346,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
 
 
-def _steps(report: BatchDetails) -> tuple[Bar, ...]:
+def steps_of(report: BatchDetails) -> tuple[Bar, ...]:
     """Return the steps of a batch one after the other; what Spark does not name comes last."""
     if not report.seconds:
         return ()

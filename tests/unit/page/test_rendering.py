@@ -1,4 +1,3 @@
-
 import pytest
 
 from builders import a_batch, a_native_batch, a_query
