@@ -1,4 +1,4 @@
-"""What a record says of a period of a run: its batches, what was found and decided when, and how it stood at the end."""
+"""What a record says of a period of a run: its batches, what was found and decided when, and how it was at the end."""
 
 from __future__ import annotations
 
