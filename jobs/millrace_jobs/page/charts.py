@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
-from millrace_jobs.page.view import Bar, ChartLine, HeatMap, LineChart
+from millrace_jobs.page.heat_map import HeatMap
+from millrace_jobs.page.view import Bar, ChartLine, LineChart
 from millrace_support.pages.elements import element
 from millrace_support.terminal_texts import count_text
 
@@ -61,6 +62,11 @@ def line_chart(chart: LineChart) -> Element:
         "svg",
         element("path", d=grid, class_="grid"),
         element("path", d=f"M0 {y(chart.reference):g}H{_WIDTH:g}", class_="reference") if chart.reference else None,
+        [
+            element("path", d=f"M{x(each):.1f} 0V{_HEIGHT:g}", class_="mark")
+            for each in chart.marks
+            if first <= each <= last
+        ],
         *(_lines(series, number, x, y) for number, series in reversed(list(enumerate(chart.series)))),
         viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}",
         preserveAspectRatio="none",
@@ -93,7 +99,7 @@ def _in_words(chart: LineChart) -> str:
         values = [value for _, value in series.points]
         name = f"{series.name}: " if series.name else ""
         parts.append(f"{name}from {number_text(min(values))} to {number_text(max(values))}, now {series.text}")
-    return f"{chart.title}, {chart.unit}, over {len(chart.series[0].points)} batches: {'; '.join(parts)}"
+    return f"{chart.title}, {chart.unit}, over {chart.batches} batches: {'; '.join(parts)}"
 
 
 def nice_top(value: float, at_least: float = 0.0) -> float:

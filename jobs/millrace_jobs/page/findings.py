@@ -9,11 +9,11 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import CorruptPolicy
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.page.history import BatchFigures, RunSnapshot
+from millrace_jobs.page.history import RunSnapshot, problem_of
 from millrace_jobs.pipeline.incomplete import required_columns
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_support.http_server import ProbeResult
 from millrace_support.pages.verdict import PageFinding, Severity, by_urgency
+from millrace_support.run_record import BatchDetails, BatchFigures
 from millrace_support.terminal_texts import count_text
 
 RECENT = 5
@@ -32,6 +32,10 @@ OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
 """A batch is overdue after so many intervals, and not before so many seconds."""
 
 
+_OUTCOMES = {"finished": "Finished", "drained": "Stopped"}
+"""Titles of the ends of a run; one that has failed has a finding with the reason."""
+
+
 def findings(
     run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float, *, timed: bool = True
 ) -> list[PageFinding]:
@@ -46,31 +50,28 @@ def findings(
         timed: whether batches are to be in time: false where a run reads what exists and ends, for which it takes
             batches of many intervals.
     """
-    found = [*_failures(run, failing, alive), *(_pace(run, spec, now) if timed else ()), *_records(run, spec)]
+    found = [
+        *_failures(run, failing, alive),
+        *(_pace(run, spec, now) if timed and not run.outcome else ()),
+        *_records(run, spec),
+    ]
     worst = max((each.severity for each in found), default=Severity.WELL)
-    if worst < Severity.WARNING:
+    if run.outcome in _OUTCOMES:
+        found.append(_ended(run))
+    elif worst < Severity.WARNING:
         found.append(_state(run, now, timed=timed))
     return by_urgency(found)
 
 
 def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[PageFinding]:
     if run.failure is not None:
-        reason, remedy = _problem(run.failure)
-        yield PageFinding(Severity.FAILURE, "Failed", reason, remedy)
+        yield PageFinding(Severity.FAILURE, "Failed", run.failure.reason, run.failure.remedy)
     elif failing is not None:
-        reason, remedy = _problem(failing)
+        reason, remedy = problem_of(failing)
         yield PageFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
     elif not alive.ok:
         remedy = "look at the log of the run, then start it again: committed batches stay"
         yield PageFinding(Severity.FAILURE, "Hung", alive.text, remedy)
-
-
-def _problem(error: BaseException) -> tuple[str, str]:
-    """Return the message and the hint of an error."""
-    if isinstance(error, MillraceError) and error.problems:
-        first = error.problems[0]
-        return (f"{first.field}: {first.message}" if first.field else first.message), first.hint
-    return str(error) or type(error).__name__, "run with --debug to see where"
 
 
 def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
@@ -140,7 +141,7 @@ def _falls(batches: tuple[BatchFigures, ...]) -> bool:
     return batches[-1].waiting < batches[-RECENT:][0].waiting
 
 
-def _faster(newest: BatchReport | None, spec: Spec, imbalance: float) -> str:
+def _faster(newest: BatchDetails | None, spec: Spec, imbalance: float) -> str:
     """Return what would make batches faster, by what takes most of their time."""
     if imbalance >= SKEWED and spec.partitioner.algorithm is not Algorithm.AUTO:
         return _even_out(spec)
@@ -155,7 +156,7 @@ def _faster(newest: BatchReport | None, spec: Spec, imbalance: float) -> str:
     )
 
 
-def _skew(newest: BatchReport | None, imbalance: float) -> str:
+def _skew(newest: BatchDetails | None, imbalance: float) -> str:
     share = hottest_share(newest)
     key = "" if share is None else f", and the hottest key has {share:.0%} of the records"
     return f"the busiest worker has {1 + imbalance:.1f} times the mean load{key}"
@@ -170,12 +171,10 @@ def _even_out(spec: Spec) -> str:
     )
 
 
-def hottest_share(report: BatchReport | None) -> float | None:
+def hottest_share(newest: BatchDetails | None) -> float | None:
     """Return the share of the records that the hottest key of a batch has; None if keys were not counted."""
-    if report is None or report.profile is None or not report.profile.rows:
-        return None
-    keys = report.profile.sample if report.profile.complete else report.profile.heavy
-    return float(keys.counts.max()) / report.profile.rows if len(keys) else None
+    hot = None if newest is None else newest.hot_records
+    return hot.counts[0] / hot.whole if hot is not None and hot.counts else None
 
 
 def _records(run: RunSnapshot, spec: Spec) -> Iterator[PageFinding]:
@@ -234,14 +233,21 @@ def _rejected_remedy(spec: Spec) -> str:
     return "compare spec.sources with the records"
 
 
+def _ended(run: RunSnapshot) -> PageFinding:
+    reason = f"{count_text(run.rows)} records were read in {seconds_text(run.last_sign - run.began)}"
+    return PageFinding(Severity.WELL, _OUTCOMES[run.outcome], reason)
+
+
 def _state(run: RunSnapshot, now: float, *, timed: bool) -> PageFinding:
     """Return the finding for a run without warnings."""
     if run.is_idle and (not run.batches or not run.batches[-1].waiting):
         since = "" if not run.batches else f"; the last batch ended {seconds_text(now - run.batches[-1].ended)} ago"
         return PageFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
+    if run.step:
+        return PageFinding(Severity.WELL, "Starting", f"{run.step}, {seconds_text(now - run.began)} after the start")
     if not run.batches:
         reason = (
-            f"the first batch is running, {seconds_text(now - run.began)} after Spark was ready; it takes longest, "
+            f"the first batch is running, {seconds_text(now - run.last_sign)} after Spark was ready; it takes longest, "
             "since processes start and code is compiled"
         )
         return PageFinding(Severity.WELL, "Starting", reason)

@@ -20,17 +20,18 @@ def render(view: PageView, result: LookupResult | None = None) -> bytes:
     main = element(
         "main",
         verdict_section(view.findings),
-        _charts(view),
-        _load(view),
-        _plan(view),
-        _steps(view),
-        _state(view),
+        figures(view),
         lookup_box(view, result),
         _messages(view),
         id="main",
     )
     body = (element("a", "Skip to the figures", href="#charts", class_="skip"), _header(view), main)
     return page_document(view.findings[0], view.name, body, lost=_LOST)
+
+
+def figures(view: PageView) -> list[Element | None]:
+    """Return the sections with figures."""
+    return [_charts(view), _load(view), _plan(view), _steps(view), _state(view)]
 
 
 def _header(view: PageView) -> Element:
@@ -48,7 +49,7 @@ def _charts(view: PageView) -> Element:
         return section("charts", "Batches", element("p", "No batch has finished.", class_="absent"))
     table = element(
         "details",
-        element("summary", f"The last {len(view.batches.rows)} batches as a table", id="batches-summary"),
+        element("summary", view.batches_title, id="batches-summary"),
         text_table(view.batches, "The newest batches, the newest first"),
         id="batches",
     )
@@ -73,7 +74,8 @@ def _load(view: PageView) -> Element:
         ),
         id="loads",
     )
-    left = element("div", element("h3", view.heat.title), heat_map(view.heat), heat_legend(), newest)
+    earlier = [element("div", element("h3", each.title), heat_map(each)) for each in view.earlier_heat]
+    left = element("div", earlier, element("h3", view.heat.title), heat_map(view.heat), heat_legend(), newest)
     return section("load", "Load of the workers", element("div", left, _hot_keys(view), class_="two"))
 
 

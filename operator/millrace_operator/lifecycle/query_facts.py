@@ -9,7 +9,7 @@ from millrace_api.model.deployment import Placement
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, ConnectionUpdate, ObservedLoad
 from millrace_support.terminal_texts import count_text, printable
 
-from .query_view import QueryView, change_of
+from ..lifecycle.query_view import QueryView, change_of
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 _FAILURES = 3

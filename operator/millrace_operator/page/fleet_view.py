@@ -109,7 +109,8 @@ def fleet_verdict(rows: Sequence[FleetRow]) -> PageFinding:
         reason = f"{where}, {worst.finding.title.lower()}: {shortened(worst.finding.reason, 300)}"
         return PageFinding(worst.finding.severity, title, reason, worst.finding.remedy)
     suspended = sum(row.is_suspended for row in rows)
-    parts = {"running": by[Severity.WELL] - suspended, "starting or stopping": by[Severity.NOTE], "suspended": suspended}
+    running = by[Severity.WELL] - suspended
+    parts = {"running": running, "starting or stopping": by[Severity.NOTE], "suspended": suspended}
     reason = ", ".join(f"{number:,} {text}" for text, number in parts.items() if number)
     title = f"All {_queries_text(len(rows))} are well" if len(rows) > 1 else "The only query is well"
     return PageFinding(Severity.WELL, title, reason)
