@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -67,12 +67,16 @@ class EventDisplay(PlainDisplay):
         """Send a finished batch."""
         self._events.send("batch", batch=batch_of(report).to_json())
 
+    def message(self, text: str) -> None:
+        """Send a message."""
+        self._events.send("message", text=text)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Do nothing: a run from Python keeps its results in files."""
+
     def finished(self, summary: Summary) -> None:
         """Send the totals of the run."""
         self._events.send("summary", summary=asdict(summary_of(summary)))
-
-    def _print(self, line: str) -> None:
-        self._events.send("message", text=line)
 
 
 def main() -> None:

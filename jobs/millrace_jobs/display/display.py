@@ -113,11 +113,17 @@ class RunTally:
         return None
 
 
-def display_for(console: Console, name: str) -> Display:
-    """Return the display of query ``name``: live if the console is a terminal that can move its cursor, else plain."""
+def display_for(console: Console, name: str, results: Console | None = None) -> Display:
+    """Return the display of query ``name``: live if the console is a terminal that can move its cursor, else plain.
+
+    Args:
+        console: where progress and messages go.
+        name: name of the query.
+        results: where the rows of the sink ``console`` go; None for ``console``, too.
+    """
     from millrace_jobs.display.live import LiveDisplay
     from millrace_jobs.display.plain import PlainDisplay
 
     if console.is_terminal and not console.is_dumb_terminal:
-        return LiveDisplay(console, name)
-    return PlainDisplay(console, name)
+        return LiveDisplay(console, name, results)
+    return PlainDisplay(console, name, results)

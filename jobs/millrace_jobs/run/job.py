@@ -93,7 +93,12 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     """When the run was asked for, by the monotonic clock: the summary says how long its start took."""
 
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=partial(Console, stderr=True))
+    """Where progress and messages go."""
+
+    results: Console = field(default_factory=Console)
+    """Where the rows of the sink ``console`` go."""
+
     display: Display | None = None
     """What shows the run; None for a display that suits the console."""
 
@@ -137,7 +142,7 @@ class Job:
 
     def _setup(self) -> RunSetup:
         given = given_plans(self.platform, self.query.spec)
-        display = self.display or display_for(self.console, self.query.name)
+        display = self.display or display_for(self.console, self.query.name, self.results)
         self._stack.callback(display.close)
         return RunSetup(
             query=self.query,
@@ -200,6 +205,7 @@ class Job:
             once=self.once,
             leaves_open=self.leaves_open,
             accepted=partial(setup.display.started, facts),
+            began=setup.display.began,
         )
         return self._run, observer
 
@@ -307,7 +313,7 @@ class Job:
 
     def abandon(self) -> None:
         """Restore the terminal and remove the workspace before the process exits at once; safe in a signal handler."""
-        if os.isatty(1):
-            os.write(1, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
         shutil.rmtree(self._workspace, ignore_errors=True)
         jvm.abandon()
