@@ -57,8 +57,8 @@ def is_on_cluster(target: str, cluster: ClusterOptions, of_file: Mapping[str, ob
 
 
 def is_file(target: str) -> bool:
-    """Return whether ``target`` is a file rather than the name of a query."""
-    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
+    """Return whether ``target`` is a file, or standard input, rather than the name of a query."""
+    return target == "-" or "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
 
 
 def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:

@@ -27,9 +27,14 @@ SHORTEST_SECONDS = 0.4
 
 
 def query_of(
-    file: Path, name: str | None = None, connections: Sequence[Path] = (), *, in_pod: bool = False
+    file: Path,
+    name: str | None = None,
+    connections: Sequence[Path] = (),
+    *,
+    in_pod: bool = False,
+    folder: Path | None = None,
 ) -> StreamQuery:
-    """Read a query from a file, and make aggregators in the file's folder importable.
+    """Read a query from a file, and make its own code importable.
 
     Args:
         file: YAML file with one or more queries, and perhaps with Connections.
@@ -37,6 +42,7 @@ def query_of(
         connections: files with further Connections.
         in_pod: whether the file is the operator's. Its references are resolved; and aggregators may not be beside it,
             since it is in a ConfigMap, which others may write.
+        folder: where aggregators and functions are; None for the file's folder.
 
     Raises:
         MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
@@ -49,7 +55,7 @@ def query_of(
         raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
     if in_pod:
         return chosen[0]
-    folder = file.absolute().parent
+    folder = folder or file.absolute().parent
     query = chosen[0].spec.query
     if (query.python is not None or query.functions) and os.pathsep in str(folder):
         message = f"Python cannot import modules from {folder}, which has a {os.pathsep!r} in its name"
@@ -76,20 +82,24 @@ def add_import_folder(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = True) -> list[Problem]:
+def check_file(
+    path: Path, connections: Sequence[Path] = (), *, inputs: bool = True, folder: Path | None = None
+) -> list[Problem]:
     """Return all problems of a file of queries and Connections, each with its line.
 
     Args:
         path: the file.
         connections: files with further Connections.
         inputs: whether to check the files that the sources read, as for a run on this machine.
+        folder: where aggregators and functions are; None for the file's folder.
     """
+    folder = folder or path.absolute().parent
     problems = validate_file(path, connections)
     if problems or not query_documents(path):
         return problems
     found = []
     for query in load_queries(path, connections):
-        found += locate(query_problems(query, path.absolute().parent, inputs=inputs), path, query.name)
+        found += locate(query_problems(query, folder, inputs=inputs), path, query.name)
     return found
 
 
