@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from millrace_jobs.display.display import Summary
 from millrace_jobs.display.plain import cell_text, print_rows
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.plan.control import Pin
+from millrace_support.run_figures import RunSummary
 from millrace_support.terminal_texts import count_text
 
 SHOWN_BATCHES = 8
@@ -95,7 +95,7 @@ class LiveDisplay:
             table.add_row(*(Text(cell_text(cell)) for cell in row))
         self._console.print(Text(title, "bold"), table)
 
-    def finished(self, summary: Summary) -> None:
+    def finished(self, summary: RunSummary) -> None:
         """Leave the table of finished batches as it is and print the summary below."""
         self._running = None
         self.close()
@@ -147,7 +147,7 @@ def _utilization_style(utilization: float) -> str:
     return "yellow" if utilization < 1 else "bold red"
 
 
-def _summary(name: str, summary: Summary) -> RenderableType:
+def _summary(name: str, summary: RunSummary) -> RenderableType:
     headline = Text.assemble(
         (f"{name} {summary.outcome}", f"bold {_OUTCOME_STYLE[summary.outcome]}"),
         f": {summary.rows:,} rows in {summary.batches:,} batches, {duration_text(summary.seconds)}"

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
-from millrace_jobs.display.display import Summary
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
+from millrace_support.run_figures import RunSummary
 from millrace_support.terminal_texts import printable
 
 
@@ -60,7 +60,7 @@ class PlainDisplay:
         self.message(title)
         print_rows(self._results, columns, rows)
 
-    def finished(self, summary: Summary) -> None:
+    def finished(self, summary: RunSummary) -> None:
         """Print one line with the whole run."""
         fields: dict[str, object] = {
             summary.outcome: self._name,

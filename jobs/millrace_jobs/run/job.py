@@ -21,7 +21,7 @@ from rich.console import Console
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
-from millrace_jobs.display.display import Outcome, display_for
+from millrace_jobs.display.display import display_for
 from millrace_jobs.page.live_page import LivePage
 from millrace_jobs.page.view import RunFacts
 from millrace_jobs.pipeline.incomplete import why_incomplete
@@ -54,6 +54,7 @@ from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.stores.requests import counting_in
 from millrace_support.http_server import HttpServer
+from millrace_support.run_figures import Outcome
 
 if TYPE_CHECKING:
     from millrace_jobs.display.display import Display

@@ -5,6 +5,7 @@ A run starts Spark's JVM right after it has read its query, so this module impor
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -80,6 +81,21 @@ def add_import_folder(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+@contextmanager
+def importable_from(folder: Path) -> Iterator[None]:
+    """Make modules in a folder importable in this block, and forget them after it: another query may have others."""
+    place, known = str(folder), set(sys.modules)
+    sys.path.insert(0, place)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        for name in sys.modules.keys() - known:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}{os.sep}"):
+                del sys.modules[name]
 
 
 def check_file(
@@ -190,9 +206,9 @@ def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
         return []
     from millrace_jobs.queries.own_functions import check_own_functions
 
-    add_import_folder(folder)
     try:
-        check_own_functions(query.spec.query)
+        with importable_from(folder):
+            check_own_functions(query.spec.query)
     except MillraceError as error:
         return list(error.problems)
     return []
@@ -211,11 +227,11 @@ def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in sources.items() if source.schema_text is not None}
     if (python.source or next(iter(sources))) not in schemas:
         return []  # only a run reads the columns of an Avro schema
-    add_import_folder(folder)
+    flat = with_flat_times(query.spec).query.python
+    assert flat is not None
     try:
-        flat = with_flat_times(query.spec).query.python
-        assert flat is not None
-        compile_aggregator(flat, schemas)
+        with importable_from(folder):
+            compile_aggregator(flat, schemas)
     except MillraceError as error:
         return list(error.problems)
     return []

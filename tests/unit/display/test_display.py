@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.display.display import Summary, display_for
+from millrace_jobs.display.display import display_for
 from millrace_jobs.display.live import SHOWN_BATCHES, LiveDisplay
 from millrace_jobs.display.plain import PlainDisplay
+from millrace_support.run_figures import RunSummary
 
-SUMMARY = Summary(
+SUMMARY = RunSummary(
     outcome="finished",
     batches=84,
     rows=336_776,
