@@ -57,8 +57,9 @@ def is_on_cluster(target: str, cluster: ClusterOptions, of_file: Mapping[str, ob
 
 
 def is_file(target: str) -> bool:
-    """Return whether ``target`` is a file rather than the name of a query."""
-    return "/" in target or target.endswith((".yaml", ".yml", ".json", ".jsonl")) or Path(target).is_file()
+    """Return whether ``target`` is a file, or standard input, rather than the name of a query."""
+    is_path = target == "-" or "/" in target or target.endswith((".yaml", ".yml", ".json", ".jsonl"))
+    return is_path or Path(target).is_file()
 
 
 def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:

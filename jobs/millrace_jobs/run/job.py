@@ -23,7 +23,7 @@ from rich.console import Console
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
-from millrace_jobs.display.display import Outcome, display_for
+from millrace_jobs.display.display import display_for
 from millrace_jobs.page.history import RunHistory
 from millrace_jobs.page.live_page import LivePage
 from millrace_jobs.page.view import RunFacts
@@ -58,6 +58,7 @@ from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.stores.requests import counting_in
 from millrace_support.http_server import HttpServer
+from millrace_support.run_figures import Outcome
 from millrace_support.run_record import RunLine
 
 if TYPE_CHECKING:
@@ -99,7 +100,12 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     """When the run was asked for, by the monotonic clock: the summary says how long its start took."""
 
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=partial(Console, stderr=True))
+    """Where progress and messages go."""
+
+    results: Console = field(default_factory=Console)
+    """Where the rows of the sink ``console`` go."""
+
     display: Display | None = None
     """What shows the run; None for a display that suits the console."""
 
@@ -159,7 +165,7 @@ class Job:
 
     def _setup(self) -> RunSetup:
         given = given_plans(self.platform, self.query.spec)
-        display = self.display or display_for(self.console, self.query.name)
+        display = self.display or display_for(self.console, self.query.name, self.results)
         self._stack.callback(display.close)
         self._display = display
         return RunSetup(
@@ -241,6 +247,7 @@ class Job:
             once=self.once,
             leaves_open=self.leaves_open,
             accepted=partial(setup.display.started, facts),
+            began=setup.display.began,
         )
         origin, output = self._plan_origin(setup.given), prepared.sink.place
         self._history.started(chooses=auto is not None, plan_origin=origin, output=output)
@@ -354,7 +361,7 @@ class Job:
 
     def abandon(self) -> None:
         """Restore the terminal and remove the workspace before the process exits at once; safe in a signal handler."""
-        if os.isatty(1):
-            os.write(1, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
         shutil.rmtree(self._workspace, ignore_errors=True)
         jvm.abandon()

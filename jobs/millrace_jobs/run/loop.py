@@ -77,7 +77,7 @@ class RunLoop:
     With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
     exhausted, or when ``drain`` is called (from a signal handler or another thread). When the input has ended, event
     time goes on until all results are final, unless ``leaves_open``. ``accepted`` is called once, when Spark has
-    accepted the query.
+    accepted the query, and ``began`` at the start of each batch, with its number.
 
     The states of a run, each with the method that leaves it:
 
@@ -99,6 +99,7 @@ class RunLoop:
     once: bool = False
     leaves_open: bool = False
     accepted: Callable[[], None] = lambda: None
+    began: Callable[[int], None] = lambda _: None
     is_accepted: bool = False
     results: int = 0
     _written: dict[int, int] = field(default_factory=dict)
@@ -300,6 +301,7 @@ class RunLoop:
         Nothing of the batch is computed before the sink acts on ``results``. Until then, the lease is checked, and what
         the tasks have to know of the batch is announced.
         """
+        self.began(number)
         checkpoint, tables = self.environment.checkpoint, self.inputs.tables
         context = self.environment.spark.sparkContext
         self._settings.found(results.sparkSession)

@@ -5,6 +5,7 @@ A run starts Spark's JVM right after it has read its query, so this module impor
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -27,9 +28,14 @@ SHORTEST_SECONDS = 0.4
 
 
 def query_of(
-    file: Path, name: str | None = None, connections: Sequence[Path] = (), *, in_pod: bool = False
+    file: Path,
+    name: str | None = None,
+    connections: Sequence[Path] = (),
+    *,
+    in_pod: bool = False,
+    folder: Path | None = None,
 ) -> StreamQuery:
-    """Read a query from a file, and make aggregators in the file's folder importable.
+    """Read a query from a file, and make its own code importable.
 
     Args:
         file: YAML file with one or more queries, and perhaps with Connections.
@@ -37,6 +43,7 @@ def query_of(
         connections: files with further Connections.
         in_pod: whether the file is the operator's. Its references are resolved; and aggregators may not be beside it,
             since it is in a ConfigMap, which others may write.
+        folder: where aggregators and functions are; None for the file's folder.
 
     Raises:
         MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
@@ -49,7 +56,7 @@ def query_of(
         raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
     if in_pod:
         return chosen[0]
-    folder = file.absolute().parent
+    folder = folder or file.absolute().parent
     query = chosen[0].spec.query
     if (query.python is not None or query.functions) and os.pathsep in str(folder):
         message = f"Python cannot import modules from {folder}, which has a {os.pathsep!r} in its name"
@@ -76,20 +83,39 @@ def add_import_folder(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = True) -> list[Problem]:
+@contextmanager
+def importable_from(folder: Path) -> Iterator[None]:
+    """Make modules in a folder importable in this block, and forget them after it: another query may have others."""
+    place, known = str(folder), set(sys.modules)
+    sys.path.insert(0, place)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        for name in sys.modules.keys() - known:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}{os.sep}"):
+                del sys.modules[name]
+
+
+def check_file(
+    path: Path, connections: Sequence[Path] = (), *, inputs: bool = True, folder: Path | None = None
+) -> list[Problem]:
     """Return all problems of a file of queries and Connections, each with its line.
 
     Args:
         path: the file.
         connections: files with further Connections.
         inputs: whether to check the files that the sources read, as for a run on this machine.
+        folder: where aggregators and functions are; None for the file's folder.
     """
+    folder = folder or path.absolute().parent
     problems = validate_file(path, connections)
     if problems or not query_documents(path):
         return problems
     found = []
     for query in load_queries(path, connections):
-        found += locate(query_problems(query, path.absolute().parent, inputs=inputs), path, query.name)
+        found += locate(query_problems(query, folder, inputs=inputs), path, query.name)
     return found
 
 
@@ -180,9 +206,9 @@ def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
         return []
     from millrace_jobs.queries.own_functions import check_own_functions
 
-    add_import_folder(folder)
     try:
-        check_own_functions(query.spec.query)
+        with importable_from(folder):
+            check_own_functions(query.spec.query)
     except MillraceError as error:
         return list(error.problems)
     return []
@@ -201,11 +227,11 @@ def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in sources.items() if source.schema_text is not None}
     if (python.source or next(iter(sources))) not in schemas:
         return []  # only a run reads the columns of an Avro schema
-    add_import_folder(folder)
+    flat = with_flat_times(query.spec).query.python
+    assert flat is not None
     try:
-        flat = with_flat_times(query.spec).query.python
-        assert flat is not None
-        compile_aggregator(flat, schemas)
+        with importable_from(folder):
+            compile_aggregator(flat, schemas)
     except MillraceError as error:
         return list(error.problems)
     return []
