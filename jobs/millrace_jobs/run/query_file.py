@@ -186,7 +186,7 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     """Return what keeps a query's own code from being fetched or used."""
     code = query.spec.code
     if not code:
-        return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
+        return _loading_problems(query, folder)
     if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
@@ -195,9 +195,13 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     with TemporaryDirectory(prefix="millrace-code-") as kept:
         try:
             with using(query.spec.s3), importable(code, folder, Path(kept)):
-                return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
+                return _loading_problems(query, folder)
         except MillraceError as error:
             return list(error.problems)
+
+
+def _loading_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    return [*_function_problems(query, folder), *_aggregator_problems(query, folder), *_sink_problems(query, folder)]
 
 
 def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
@@ -212,6 +216,24 @@ def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     except MillraceError as error:
         return list(error.problems)
     return []
+
+
+def _sink_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the functions that write a query's results from being called, in the words of a run."""
+    found: list[Problem] = []
+    for field, output in query.spec.outputs.items():
+        if output.sink.python is None:
+            continue
+        from millrace_jobs.own_code.sink_functions import SinkFunction
+        from millrace_jobs.sinks.outputs import errors_of
+
+        add_import_folder(folder)
+        try:
+            with errors_of(field):
+                SinkFunction(output.sink.python.write, output.sink.python.options)
+        except MillraceError as error:
+            found += error.problems
+    return found
 
 
 def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
