@@ -81,8 +81,8 @@ class AlgorithmChoice(ABC):
         """Return the algorithms to choose among."""
 
     @abstractmethod
-    def first(self, placement: Placement) -> Algorithm:
-        """Return the algorithm to start with."""
+    def first(self, placement: Placement, *, slices_fill_cores: bool = False) -> Algorithm:
+        """Return the algorithm to start with; ``slices_fill_cores``: a batch has a slice or more for each core."""
 
     @abstractmethod
     def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:

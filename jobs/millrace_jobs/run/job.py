@@ -283,7 +283,7 @@ class Job:
             return Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)
 
         spec = self.query.spec
-        first = first_plan(spec, compiled, opened.checkpoint.last_pin())
+        first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
         chooser = resources if self.platform.chooses_algorithm else None
         return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
 
@@ -341,7 +341,7 @@ class Job:
         output_keys(compiled, self._spec)
         compiled.check_streaming(self._spec, spark, sources)
         plan = given.current() if given is not None else None
-        pin = pin_of(plan or first_plan(self.query.spec, compiled))
+        pin = pin_of(plan or first_plan(self.query.spec, compiled, self.platform.cores(spark)))
         schemas = {name: source.schema for name, source in sources.items()}
         problem = compiled.execution.dedicated_problem(self._spec, schemas) if pin.is_dedicated else None
         if problem is not None:

@@ -323,10 +323,14 @@ class PlacingChoice(AlgorithmChoice):
         """Return all candidates; Dedicated replicas always place, so ``native`` is no choice beside them."""
         return tuple(name for name in CANDIDATES if placement is Placement.INLINE or name != NATIVE)
 
-    def first(self, placement: Placement) -> Algorithm:
+    def first(self, placement: Placement, *, slices_fill_cores: bool = False) -> Algorithm:
         """Return the choice of a rule, by what is known of a query before its first batch."""
-        sql = self.sql and placement is Placement.INLINE
-        return Algorithm(starting_algorithm(sql=sql, windows=self.windows, grouped=self.grouped))
+        inline = placement is Placement.INLINE
+        fills = slices_fill_cores and inline
+        sql = self.sql and inline
+        return Algorithm(
+            starting_algorithm(sql=sql, windows=self.windows, grouped=self.grouped, slices_fill_cores=fills)
+        )
 
     def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
         """Return a selector that begins with the assumed costs."""
