@@ -122,6 +122,7 @@ class BatchDetails:
     """What the pages show of the newest batch only, beside its figures.
 
     ``steps`` has the seconds of Spark's steps by name, and ``work`` those in which tasks ran and results were written.
+    ``task_seconds`` is the time that all tasks took to read, compute and keep state, added up; None if it is unknown.
     ``behind`` is the backlog of the partitions with the longest ones, by source. ``watermark_delay`` is how far the
     watermark was behind the newest event time, in seconds.
     """
@@ -143,6 +144,7 @@ class BatchDetails:
     taken_from: Mapping[str, int] = field(default_factory=dict)
     waiting_in: Mapping[str, int] = field(default_factory=dict)
     behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    task_seconds: float | None = None
 
 
 @dataclass(frozen=True)

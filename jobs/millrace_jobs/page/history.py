@@ -305,7 +305,14 @@ def _details(report: BatchReport, delay: float | None) -> BatchDetails:
         taken_from=dict(report.taken_from),
         waiting_in=dict(report.waiting_in),
         behind=_behind(report.behind),
+        task_seconds=_task_seconds(report),
     )
+
+
+def _task_seconds(report: BatchReport) -> float | None:
+    if not report.route and not report.combine:
+        return None
+    return sum(report.route) + sum(report.combine) + report.merge_seconds + report.search_seconds
 
 
 def _hot_records(profile: KeyProfile | None) -> HotKeys | None:

@@ -115,6 +115,7 @@ class PageView:
     hot_keys_note: str
     steps: tuple[Bar, ...]
     steps_title: str
+    steps_note: str
     state: tuple[tuple[str, str], ...]
     sources: Table
     key: tuple[str, ...]
@@ -155,6 +156,7 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Ex
         hot_keys_note=hot_note,
         steps=() if report is None else steps_of(report),
         steps_title="" if report is None else f"Batch {report.batch}: {seconds_text(report.seconds)}",
+        steps_note=_steps_note(report),
         state=_state(run),
         sources=_source_table(facts.query, report),
         key=facts.key,
@@ -283,7 +285,11 @@ def _why_plan(run: RunSnapshot, facts: RunFacts) -> str:
         return run.plan_origin
     if wanted is Algorithm.AUTO:
         return "The query has nothing to place, so auto has no choice: Spark's own plan runs it."
-    return f"spec.partitioner.algorithm is {wanted}. With auto, the run compares what the others would cost."
+    if run.predictions:
+        return (
+            f"spec.partitioner.algorithm is {wanted}. Below is what a batch would take under the others, as predicted."
+        )
+    return f"spec.partitioner.algorithm is {wanted}."
 
 
 def _candidate_table(predictions: Sequence[Prediction], newest: BatchDetails | None) -> Table:
@@ -358,6 +364,15 @@ def steps_of(report: BatchDetails) -> tuple[Bar, ...]:
         bars.append(Bar(label, start, length, (seconds_text(seconds), f"{seconds / report.seconds:.0%}")))
         start += length
     return tuple(bars)
+
+
+def _steps_note(newest: BatchDetails | None) -> str:
+    if newest is None or newest.task_seconds is None:
+        return ""
+    return (
+        f"All tasks of compute and write took {seconds_text(newest.task_seconds)}, added up; "
+        "what that does not account for is the sink's, and Spark's."
+    )
 
 
 def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:

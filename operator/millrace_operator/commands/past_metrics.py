@@ -69,9 +69,10 @@ _GAUGES = (
     "millrace_state_partitions",
     "millrace_watermark_delay_seconds",
 )
+_TASKS, _MERGE = "millrace_stage_task_seconds_sum", "millrace_merge_task_seconds_total"
 _STEPS, _SWITCHES = "millrace_batch_step_seconds_total", "millrace_auto_switches_total"
 _WORKERS, _BEHIND = "millrace_worker_rows", "millrace_source_partition_lag_rows"
-_LABELS = {_STEPS: "step", _SWITCHES: "reason", _WORKERS: "worker", "millrace_plan_info": "algorithm"}
+_LABELS = {_STEPS: "step", _TASKS: "stage", _SWITCHES: "reason", _WORKERS: "worker", "millrace_plan_info": "algorithm"}
 """The label by which a metric has several series; those of partitions have two."""
 
 _CHANGES = "millrace_query_rescales_total"
@@ -139,7 +140,7 @@ def past_lines(
 def _samples(prometheus: Prometheus, matchers: Sequence[str], period: Period) -> list[tuple[float, _Sample]]:
     """Return what the newest driver exported at each time, oldest first."""
     found: dict[float, dict[_Target, _Sample]] = defaultdict(lambda: defaultdict(_Sample))
-    for names in ((*_COUNTERS, *_GAUGES), (_STEPS, _SWITCHES), (_WORKERS,), (_BEHIND,)):
+    for names in ((*_COUNTERS, *_GAUGES), (_STEPS, _SWITCHES, _TASKS, _MERGE), (_WORKERS,), (_BEHIND,)):
         selector = f"{{{','.join((one_of('__name__', names), *matchers))}}}"
         for series in prometheus.range(selector, *period):
             _add(found, series)
@@ -270,9 +271,15 @@ def _batch(
             watermark_delay=sample.values.get("millrace_watermark_delay_seconds"),
             taken_from={streams[0]: rows // count} if len(streams) == 1 else {},
             waiting_in={streams[0]: waiting} if len(streams) == 1 else {},
+            task_seconds=_task_seconds(before, sample) / count,
             behind={source: dict(lags) for source, lags in sample.behind.items()},
         ),
     )
+
+
+def _task_seconds(before: _Sample, sample: _Sample) -> float:
+    stages = sum(seconds - before.labeled[_TASKS].get(stage, 0.0) for stage, seconds in sample.labeled[_TASKS].items())
+    return max(stages + sample[_MERGE] - before[_MERGE], 0.0)
 
 
 def _plan(sample: _Sample) -> BatchPlan | None:
