@@ -73,7 +73,7 @@ class Waiting:
         return state
 
 
-class Stage:
+class StagedRun:
     """A folder with a query that runs there, and its page."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,6 +81,7 @@ class Stage:
         self.url = f"http://127.0.0.1:{free_port()}/"
         self.stuck = folder / "stuck"
         self.environment: dict[str, str] = {"MILLRACE_STUCK": str(self.stuck)}
+        self.process: subprocess.Popen[bytes] | None = None
 
     def page(self) -> str:
         """Return the page; empty while there is none."""
@@ -94,8 +95,9 @@ class Stage:
         """Wait until the page is so. Raises TimeoutError."""
         until = time.monotonic() + _PATIENCE
         while not is_there(page := self.page()):
-            if time.monotonic() > until:
-                raise TimeoutError(f"the page does not show it: {_VERDICT.findall(page)}")
+            if time.monotonic() > until or (self.process is not None and self.process.poll() is not None):
+                log = (self.folder / "log").read_text(encoding="utf-8")[-500:]
+                raise TimeoutError(f"the page does not show it: {_VERDICT.findall(page)}: {log}")
             time.sleep(0.5)
 
     def wait_for_batches(self) -> None:
@@ -110,7 +112,7 @@ class Stage:
         (self.folder / "orders.yaml").write_text(yaml.safe_dump({**head, "spec": whole}), encoding="utf-8")
         port = self.url.rstrip("/").rpartition(":")[2]
         with (self.folder / "log").open("w", encoding="utf-8") as log:
-            process = subprocess.Popen(
+            self.process = process = subprocess.Popen(
                 [*_MILLRACE, "run", "orders.yaml", "--metrics-port", port, "--record", "run.jsonl", "--grace", "2"],
                 cwd=self.folder,
                 env={**os.environ, **self.environment},
@@ -127,7 +129,7 @@ class Stage:
 _MILLRACE = (sys.executable, "-c", "from millrace_jobs.cli import main; main()")
 
 
-def hot_key(stage: Stage, _: ExitStack) -> dict[str, Any]:
+def hot_key(stage: StagedRun, _: ExitStack) -> dict[str, Any]:
     """A query whose hottest key has most of the records, under ``hash``."""
     stage.environment["MILLRACE_SLOW"] = "1"
     return {
@@ -138,7 +140,7 @@ def hot_key(stage: Stage, _: ExitStack) -> dict[str, Any]:
     }
 
 
-def broken_broker(stage: Stage, stack: ExitStack) -> dict[str, Any]:
+def broken_broker(stage: StagedRun, stack: ExitStack) -> dict[str, Any]:
     """A query whose only broker is killed."""
     (stage.folder / "kafka").mkdir()
     broker = stack.enter_context(running_broker(stage.folder / "kafka"))
@@ -165,7 +167,7 @@ def broken_broker(stage: Stage, stack: ExitStack) -> dict[str, Any]:
     }
 
 
-def rejected_records(stage: Stage, _: ExitStack) -> dict[str, Any]:
+def rejected_records(stage: StagedRun, _: ExitStack) -> dict[str, Any]:
     """A query some of whose records stop fitting the schema."""
     (stage.folder / "in").mkdir()
 
@@ -179,17 +181,17 @@ def rejected_records(stage: Stage, _: ExitStack) -> dict[str, Any]:
             time.sleep(2)
 
     threading.Thread(target=write, daemon=True).start()
-    files = {"files": {"path": "in/*.csv"}, "format": "csv", "schema": "key INT, n INT"}
+    files = {"files": {"path": "in/*.csv", "format": "csv"}, "schema": "key INT, n INT"}
     return {
         "sources": {"events": {**files, "corruptRecords": {"policy": "Drop"}}},
         "query": {"sql": "SELECT key, sum(n) AS total FROM events GROUP BY key"},
     }
 
 
-def slow_sink(stage: Stage, stack: ExitStack) -> dict[str, Any]:
+def slow_sink(stage: StagedRun, stack: ExitStack) -> dict[str, Any]:
     """A query whose database takes 20 ms for each row."""
     server = stack.enter_context(running_postgres())
-    server.execute("CREATE TABLE totals (key bigint PRIMARY KEY, rows bigint)")
+    server.execute("CREATE TABLE totals (key text PRIMARY KEY, rows bigint)")
     server.execute(
         "CREATE FUNCTION slow() RETURNS trigger AS $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$ LANGUAGE plpgsql"
     )
@@ -200,7 +202,7 @@ def slow_sink(stage: Stage, stack: ExitStack) -> dict[str, Any]:
 
     threading.Thread(target=slow_down, daemon=True).start()
     stage.environment["DATABASE_PASSWORD"] = PASSWORD
-    place = {"host": server.host, "port": server.port, "database": DATABASE, "table": "totals", "key": ["key"]}
+    place = {"host": server.host, "database": DATABASE, "table": "totals", "key": ["key"]}
     return {
         "sources": {"events": {"rate": {"recordsPerSecond": 1000, "keys": 300}}},
         "query": {"sql": "SELECT key, count(*) AS rows FROM events GROUP BY key"},
@@ -208,7 +210,7 @@ def slow_sink(stage: Stage, stack: ExitStack) -> dict[str, Any]:
     }
 
 
-def stuck_batch(stage: Stage, _: ExitStack) -> dict[str, Any]:
+def stuck_batch(stage: StagedRun, _: ExitStack) -> dict[str, Any]:
     """A query whose code waits for something that never comes."""
 
     def block() -> None:
@@ -222,28 +224,32 @@ def stuck_batch(stage: Stage, _: ExitStack) -> dict[str, Any]:
     }
 
 
-class Fault(NamedTuple):
+class StagedFault(NamedTuple):
     """A fault: what prepares it and returns the query's spec, the verdicts that may be shown, and the answer."""
 
-    stage: Callable[[Stage, ExitStack], dict[str, Any]]
+    stage: Callable[[StagedRun, ExitStack], dict[str, Any]]
     verdicts: tuple[str, ...]
     answer: str
 
 
 FAULTS = (
-    Fault(slow_sink, ("Batches are late", "Falling behind"), "the sink is slow: a database that takes 20 ms a row"),
-    Fault(rejected_records, ("Records are rejected",), "a quarter of the records do not decode: n is no number"),
-    Fault(hot_key, ("Batches are late", "Falling behind"), "a hot key overloads one worker, under algorithm hash"),
-    Fault(stuck_batch, ("A batch takes long",), "a batch is stuck in the user's own code"),
-    Fault(broken_broker, ("Failing and starting again",), "the broker of Kafka does not answer"),
+    StagedFault(
+        slow_sink, ("Batches are late", "Falling behind"), "the sink is slow: a database that takes 20 ms a row"
+    ),
+    StagedFault(rejected_records, ("Records are rejected",), "a quarter of the records do not decode: n is no number"),
+    StagedFault(
+        hot_key, ("Batches are late", "Falling behind"), "a hot key overloads one worker, under algorithm hash"
+    ),
+    StagedFault(stuck_batch, ("A batch takes long",), "a batch is stuck in the user's own code"),
+    StagedFault(broken_broker, ("Failing and starting again",), "the broker of Kafka does not answer"),
 )
 """In the order of their numbers, which say nothing."""
 
 
-def picture(fault: Fault, number: int, out: Path) -> None:
+def picture(fault: StagedFault, number: int, out: Path) -> None:
     """Stage a fault; write a picture of its page, and its report."""
     with tempfile.TemporaryDirectory(prefix="staged-") as folder, ExitStack() as stack:
-        stage = Stage(Path(folder))
+        stage = StagedRun(Path(folder))
         spec = fault.stage(stage, stack)
         with stage.running(spec):
             stage.wait_for(lambda page: set(_VERDICT.findall(page)) & set(fault.verdicts))

@@ -13,7 +13,7 @@ from millrace_jobs.page.findings import RunFinding, findings, seconds_text
 from millrace_jobs.page.heat_map import HeatMap, heat_maps
 from millrace_jobs.page.history import RunSnapshot
 from millrace_support.http_server import Probe
-from millrace_support.run_record import BatchDetails, BatchFigures, HotKeys, Prediction
+from millrace_support.run_record import AlgorithmPrediction, BatchDetails, BatchFigures, HottestKeys
 from millrace_support.terminal_texts import count_text
 
 SHOWN_IN_TABLE = 30
@@ -292,7 +292,7 @@ def _why_plan(run: RunSnapshot, facts: RunFacts) -> str:
     return f"spec.partitioner.algorithm is {wanted}."
 
 
-def _candidate_table(predictions: Sequence[Prediction], newest: BatchDetails | None) -> Table:
+def _candidate_table(predictions: Sequence[AlgorithmPrediction], newest: BatchDetails | None) -> Table:
     if not predictions:
         return Table((), ())
     running = "" if newest is None or newest.plan is None else newest.plan.algorithm
@@ -343,7 +343,7 @@ def _hot_keys(newest: BatchDetails | None) -> tuple[tuple[Bar, ...], str]:
     return _shares(hot), f"Shares of the records of batch {newest.batch}, which has {about}{hot.keys:,} keys."
 
 
-def _shares(hot: HotKeys) -> tuple[Bar, ...]:
+def _shares(hot: HottestKeys) -> tuple[Bar, ...]:
     shares = [(number, count / hot.whole) for number, count in enumerate(hot.counts, 1)]
     return tuple(Bar(_ordinal(number), 0.0, min(share, 1.0), (f"{share:.1%}",)) for number, share in shares)
 

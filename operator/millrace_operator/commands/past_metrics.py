@@ -23,8 +23,8 @@ from millrace_support.run_record import (
     BatchPlan,
     DecisionLine,
     IdleLine,
-    Line,
     MessageLine,
+    RecordLine,
     RunLine,
     StartedLine,
 )
@@ -108,8 +108,8 @@ _Target = tuple[tuple[str, str], ...]
 
 def past_lines(
     prometheus: Prometheus, namespace: str, query: StreamQuery, pod: str, period: Period, origin: str
-) -> list[Line]:
-    """Return the record of a query, as far as its driver's metrics tell; the first line is that of its first sample.
+) -> list[RecordLine]:
+    """Return the record of a query, as far as its driver's metrics say; the first line is that of its first sample.
 
     Args:
         prometheus: server whose series have the labels ``namespace`` and ``pod`` of their pod.
@@ -178,7 +178,7 @@ def _lines(
     query: StreamQuery,
     document: Mapping[str, object],
     origin: str,
-) -> Iterator[Line]:
+) -> Iterator[RecordLine]:
     first, before = samples[0]
     chooses = query.spec.partitioner.algorithm is Algorithm.AUTO
     yield RunLine(first, document, millrace="", origin=origin)
@@ -199,7 +199,7 @@ def _lines(
             before = sample
 
 
-def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[Line]:
+def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[RecordLine]:
     restarts = round(sample["millrace_run_restarts_total"] - before["millrace_run_restarts_total"])
     if restarts > 0:
         yield MessageLine(time, f"the query was started again {restarts} times, after transient failures")
