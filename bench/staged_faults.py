@@ -144,7 +144,8 @@ def broken_broker(stage: StagedRun, stack: ExitStack) -> dict[str, Any]:
     """A query whose only broker is killed."""
     (stage.folder / "kafka").mkdir()
     broker = stack.enter_context(running_broker(stage.folder / "kafka"))
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic("rides", 2)])["rides"].result(60)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("rides", 2)])["rides"].result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
 
     def produce() -> None:
