@@ -108,7 +108,8 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
             f"and the last batch took {seconds_text(run.batches[-1].seconds)}",
-            "compare the steps of the newest batch; a batch right after a start or a change of plan takes longer",
+            "see whether own code, the sink or a source waits for something; right after a start or a change of plan, "
+            "a batch takes longer",
         )
     recent = [each for each in run.batches if each.rows][-RECENT:]
     if not recent:
