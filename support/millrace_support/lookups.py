@@ -87,7 +87,7 @@ class TableAnswer:
         return cls(text, found["query"], batch, found["rows"], found["next"], *times)
 
 
-def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswer:
+def look_up_at(url: str, lookup: Lookup, query: str | None = None, timeout: float = TIMEOUT) -> TableAnswer:
     """Look rows up at the URL of a run or a service; with ``query``, check that it is this query which answers.
 
     The token for a service is in the environment variable ``TOKEN_VARIABLE``.
@@ -104,9 +104,9 @@ def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswe
         hint = "write it as http://127.0.0.1:PORT/table, or https://HOST/table"
         raise MillraceError(Problem(f"{url} is no URL of look-ups", hint))
     if parts.scheme == "https":
-        connection: HTTPConnection = HTTPSConnection(host, port, timeout=TIMEOUT, context=ssl.create_default_context())
+        connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
     else:
-        connection = HTTPConnection(host, port, timeout=TIMEOUT)
+        connection = HTTPConnection(host, port, timeout=timeout)
     try:
         answer = look_up(connection, lookup, f"{host}:{connection.port}", os.environ.get(TOKEN_VARIABLE))
     finally:

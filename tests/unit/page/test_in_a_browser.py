@@ -12,8 +12,8 @@ from millrace_jobs.page.replay import replayed
 from millrace_jobs.page.report import render_report
 from millrace_support.http_server import HttpServer
 
+from .recorded import an_incident
 from .runs import a_late_batch, a_skewed_batch, alive, candidate, facts, history, latencies
-from .test_report import an_incident
 
 VERDICT = "document.getElementById('verdict-title').textContent"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
