@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.message import Message
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
@@ -81,7 +82,7 @@ class FleetPages:
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
         self._logins = TokenBuckets(burst=20, seconds_each=1.0)
 
-    def get(self, path: str, parameters: str, headers: Mapping[str, str], address: str) -> Page:
+    def get(self, path: str, parameters: str, headers: Message, address: str) -> Page:
         """Answer a GET request."""
         if path in ("/page.css", "/page.js"):
             return asset(path[1:])
@@ -106,7 +107,7 @@ class FleetPages:
         except (ApiException, HTTPError) as error:
             return _unreviewed(error, root)
 
-    def post(self, path: str, form: str, headers: Mapping[str, str], address: str) -> Page:
+    def post(self, path: str, form: str, headers: Message, address: str) -> Page:
         """Answer a POST request: a login or its end."""
         if not _is_own_form(headers):
             return _problem(HTTPStatus.FORBIDDEN, "Refused", "the form is of another site", "log in on this page", "./")
@@ -132,7 +133,7 @@ class FleetPages:
             return _status(HTTPStatus.UNAUTHORIZED, html_page(login_page(problem)))
         return _redirect("./", _cookie(self._sessions.begin(user.name, token), headers))
 
-    def _reader(self, headers: Mapping[str, str], address: str) -> Reader | None:
+    def _reader(self, headers: Message, address: str) -> Reader | None:
         """Return who asks, by a bearer token, as proxies send it, or by a session; None if that is not known."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         number = _number(headers)
@@ -196,7 +197,7 @@ def _asked(parameters: str) -> FleetRequest:
     return FleetRequest(given.get("find", [""])[0][:200].strip(), int(page) if re.fullmatch(r"\d{1,6}", page) else 1)
 
 
-def _number(headers: Mapping[str, str]) -> str | None:
+def _number(headers: Message) -> str | None:
     """Return the number of the session that a request has in its cookie."""
     try:
         found = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
@@ -205,13 +206,13 @@ def _number(headers: Mapping[str, str]) -> str | None:
     return None if found is None else found.value
 
 
-def _cookie(number: str, headers: Mapping[str, str], more: str = "") -> dict[str, str]:
+def _cookie(number: str, headers: Message, more: str = "") -> dict[str, str]:
     """Return the header that sets the cookie, for the folder of this page alone."""
     secure = "; Secure" if headers.get("X-Forwarded-Proto") == "https" else ""
     return {"Set-Cookie": f"{COOKIE}={number}; HttpOnly; SameSite=Strict{secure}{more}"}
 
 
-def _is_own_form(headers: Mapping[str, str]) -> bool:
+def _is_own_form(headers: Message) -> bool:
     """Return whether a form is of this page, as the browser says: by where the request is from, or by its origin."""
     if (site := headers.get("Sec-Fetch-Site")) is not None:
         return site in ("same-origin", "none")
