@@ -13,7 +13,7 @@ from ..kube.review_api import ReviewApi
 from ..lifecycle.observation_cache import ObservationCache
 from ..page.access import Access
 from ..page.driver_page import DriverPages
-from ..page.fleet import Fleet
+from ..page.fleet import FleetQueries
 from ..page.server import FleetPages, FleetServer
 from ..telemetry.watches import Watches
 
@@ -50,7 +50,7 @@ class ServedFleet:
     ) -> None:
         self._others = ObservationCache(namespace_bytes=namespace_bytes)
         self._watches, self._canary_age = watches, canary_age
-        fleet, access = Fleet([observations, self._others]), Access(ReviewApi(client))
+        fleet, access = FleetQueries([observations, self._others]), Access(ReviewApi(client))
         self._server = FleetServer(
             FleetPages(fleet, access, DriverPages(client.configuration), self._health), host, port
         )

@@ -82,7 +82,7 @@ class Visible:
 
 
 class Access:
-    """Who somebody is, and what they see.
+    """The owners of tokens, and the queries that they see.
 
     Args:
         reviews: asks the API server.

@@ -79,7 +79,7 @@ def row_of(view: QueryView, now: datetime) -> FleetRow:
     )
 
 
-class Fleet:
+class FleetQueries:
     """All queries of some caches. All methods may be called from any thread.
 
     Args:

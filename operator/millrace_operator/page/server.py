@@ -29,7 +29,7 @@ from ..lifecycle.token_buckets import TokenBuckets
 from ..telemetry.logs import in_short
 from .access import Access
 from .driver_page import DriverPages
-from .fleet import Fleet
+from .fleet import FleetQueries
 from .fleet_view import FleetRequest, fleet_page
 from .login_page import MOST_TOKEN, login_page, problem_page
 from .query_page import ROOT, query_page
@@ -72,7 +72,7 @@ class FleetPages:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: FleetQueries,
         access: Access,
         drivers: DriverPages | None = None,
         health: Callable[[], list[PageFinding]] = list,
@@ -257,10 +257,10 @@ class FleetServer(BoundedServer):
 
     def __init__(self, pages: FleetPages, host: str, port: int) -> None:
         self.pages = pages
-        super().__init__(host, port, _Handler, "the page of the fleet")
+        super().__init__(host, port, _FleetHandler, "the page of the fleet")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _FleetHandler(BaseHTTPRequestHandler):
     """Handler of one request."""
 
     server: FleetServer
