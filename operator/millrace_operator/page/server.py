@@ -81,6 +81,7 @@ class FleetPages:
         self._sessions = Sessions()
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
         self._logins = TokenBuckets(burst=20, seconds_each=1.0)
+        self._warnings = TokenBuckets(burst=5, seconds_each=10.0)
 
     def get(self, path: str, parameters: str, headers: Message, address: str) -> Page:
         """Answer a GET request."""
@@ -105,7 +106,7 @@ class FleetPages:
             namespace, name = unquote(query["namespace"]), unquote(query["name"])
             return self._query_page(reader, namespace, name, root, live=bool(query["rest"]))
         except (ApiException, HTTPError) as error:
-            return _unreviewed(error, root)
+            return self._unreviewed(error, root)
 
     def post(self, path: str, form: str, headers: Message, address: str) -> Page:
         """Answer a POST request: a login or its end."""
@@ -123,7 +124,7 @@ class FleetPages:
         try:
             user = self._user_of(token, address)
         except (ApiException, HTTPError) as error:
-            return _unreviewed(error, "")
+            return self._unreviewed(error, "")
         except TooManyLoginsError:
             return _status(
                 HTTPStatus.TOO_MANY_REQUESTS, html_page(login_page("Too many logins failed: wait a minute."))
@@ -136,20 +137,27 @@ class FleetPages:
     def _reader(self, headers: Message, address: str) -> Reader | None:
         """Return who asks, by a bearer token, as proxies send it, or by a session; None if that is not known."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        number = _number(headers)
-        if scheme.lower() != "bearer":
-            token = (self._sessions.token(number) if number else None) or ""
-        try:
-            user = self._user_of(token.strip(), address)
-        except TooManyLoginsError:
-            return None
-        if user is None:
-            self._sessions.end(number or "")  # its token has expired or was revoked
-            return None
-        return Reader(user, token.strip())
+        if scheme.lower() == "bearer":
+            token = token.strip()
+            try:
+                user = self._user_of(token, address)
+            except TooManyLoginsError:
+                return None
+        else:
+            number = _number(headers) or ""
+            token = self._sessions.token(number) or ""
+            # without the limit of logins, so that refused tokens of others at this address end no session
+            user = self._access.user_of(token) if token else None
+            if user is None:
+                self._sessions.end(number)  # its token has expired or was revoked
+        return None if user is None else Reader(user, token)
 
     def _user_of(self, token: str, address: str) -> User | None:
-        """Return whose token this is, as long as not too many of this address were refused."""
+        """Return whose token this is, as long as not too many of this address were refused.
+
+        Raises:
+            TooManyLoginsError: too many were.
+        """
         if not _TOKEN.fullmatch(token):
             return None
         if self._logins.wait(address) > 0:
@@ -158,6 +166,13 @@ class FleetPages:
         if user is None:
             self._logins.spend(address, 1)
         return user
+
+    def _unreviewed(self, error: Exception, root: str) -> Page:
+        """Answer that the API server cannot be asked; the log says why, now and then."""
+        if self._warnings.take(None):
+            _log.warning("the API server does not review who asks for the page: %s", in_short(error))
+        reason, remedy = "the API server does not say who you are, or what you may see", "reload the page in a minute"
+        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not available", reason, remedy, root)
 
     def _fleet_page(self, reader: Reader, asked: FleetRequest) -> Page:
         visible = self._access.visible(reader.user, self._fleet.namespaces())
@@ -208,7 +223,7 @@ def _number(headers: Message) -> str | None:
 
 def _cookie(number: str, headers: Message, more: str = "") -> dict[str, str]:
     """Return the header that sets the cookie, for the folder of this page alone."""
-    secure = "; Secure" if headers.get("X-Forwarded-Proto") == "https" else ""
+    secure = "; Secure" if headers.get("X-Forwarded-Proto", "").startswith("https") else ""
     return {"Set-Cookie": f"{COOKIE}={number}; HttpOnly; SameSite=Strict{secure}{more}"}
 
 
@@ -234,13 +249,6 @@ def _problem(status: HTTPStatus, title: str, reason: str, remedy: str, root: str
 
 def _busy(root: str) -> Page:
     return _problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests", "you ask too often", "reload in a minute", root)
-
-
-def _unreviewed(error: Exception, root: str) -> Page:
-    """Answer that the API server cannot be asked; the log says why."""
-    _log.warning("the API server does not review who asks for the page: %s", in_short(error))
-    reason, remedy = "the API server does not say who you are, or what you may see", "reload the page in a minute"
-    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not available", reason, remedy, root)
 
 
 class FleetServer(BoundedServer):

@@ -94,11 +94,13 @@ def test_a_token_that_is_none_is_refused_with_the_form(server, token):
     assert 'role="alert"' in text
 
 
-def test_many_refused_tokens_make_their_address_wait(server, reviews):
+def test_many_refused_tokens_make_their_address_wait_and_end_no_session(server, reviews):
+    cookie = log_in(server, "cabs")
     answers = [ask(server, "/login", "POST", {"token": f"wrong-{number}"})[0] for number in range(30)]
     assert answers[0] == 401
     assert answers[-1] == 429
     assert sum(each[0] == "token" for each in reviews.asked) < 30  # the API server is spared the rest
+    assert ask(server, Cookie=cookie)[0] == 200
 
 
 def test_who_asks_too_often_waits(server):
