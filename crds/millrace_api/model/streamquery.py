@@ -39,7 +39,6 @@ from millrace_api.model.values import (
     SourceName,
     Text,
     WholeNumber,
-    text,
 )
 
 API_VERSION = "millrace.io/v1alpha1"

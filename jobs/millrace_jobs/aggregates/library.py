@@ -23,12 +23,12 @@ _MOST_ENTRIES = 100_000
 
 
 class TopK:
-    """The ``k`` most frequent values of a group, the most frequent first, as structs of ``value``, ``count``, ``at_most``.
+    """The ``k`` most frequent values of a group with their counts, the most frequent first.
 
-    The counts are exact in a group of up to ``capacity`` distinct values. In one with more, a value has been counted at
-    least ``count`` and at most ``at_most`` times, which differ by at most 1 / (``capacity`` + 1) of the group's values; a
-    value that was counted more often than that is never missing. Of equal counts, the lower value comes first. NULL is
-    not counted.
+    A result is a list of structs of ``value``, ``count`` and ``at_most``. The counts are exact in a group of up to
+    ``capacity`` distinct values. In one with more, a value has come at least ``count`` and at most ``at_most`` times,
+    which differ by at most 1 / (``capacity`` + 1) of the number of values. A value that has come more often than this
+    difference is kept. Of equal counts, the lower value comes first. NULL is not counted.
 
     It is the mergeable summary of Misra and Gries (Agarwal, Cormode, Huang, Phillips, Wei, Yi: Mergeable Summaries,
     PODS 2012): what exceeds the capacity is subtracted from all counts. The state has at most ``capacity`` values with
@@ -92,10 +92,10 @@ class TopK:
 class Quantiles:
     """Quantiles of a group's numbers, each within a relative ``error`` of the number that has its rank.
 
-    It is DDSketch (Masson, Rim, Lee: DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees,
-    VLDB 2019): numbers are counted by the powers of gamma = (1 + error) / (1 - error) between which they lie. Counts are
-    sums, so that a batch which is run again, and records which are divided otherwise, give the same quantiles; sketches
-    that draw random numbers do not.
+    It is DDSketch (Masson, Rim, Lee: DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error
+    Guarantees, VLDB 2019): numbers are counted by the powers of gamma = (1 + error) / (1 - error) between which they
+    lie. Counts are sums, so a batch that is run again, and records that are divided in another way, give the same
+    quantiles. Sketches that draw random numbers do not.
 
     Numbers of each sign have at most ``buckets`` counts, for the highest absolute values; those below share the last
     one. NULL and NaN are not counted. The state has at most 2 * ``buckets`` + 2 pairs of an index and a count.
