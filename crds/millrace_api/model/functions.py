@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.changes import CheckpointChange
 from millrace_api.model.values import text
 
 PYTHON_PATH = "[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
@@ -64,10 +65,12 @@ class AggregateSpec(Model):
         exactly_one("python", "builtin", hint='write python: "module:Name", or builtin: TopK, Quantiles or Histogram'),
     )
 
-    python: AggregatorPath | None = Field(
+    python: Annotated[AggregatorPath | None, CheckpointChange.STATE] = Field(
         default=None, description="A class of your own, module:Name.", examples=["mypackage.routes:TopRoutes"]
     )
-    builtin: BuiltinAggregator | None = Field(
+    builtin: Annotated[BuiltinAggregator | None, CheckpointChange.STATE] = Field(
         default=None, description="TopK: the most frequent values. Quantiles: quantiles. Histogram: counts by range."
     )
-    options: dict[str, Any] = Field(default={}, description="Keyword arguments of the class.")
+    options: Annotated[dict[str, Any], CheckpointChange.STATE] = Field(
+        default={}, description="Keyword arguments of the class."
+    )

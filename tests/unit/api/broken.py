@@ -365,7 +365,7 @@ BROKEN = [
     (
         MINIMAL,
         10,
-        '    aggregates: {top: {options: {k: 3}}}\n    sql: SELECT top(fare) FROM trips',
+        "    aggregates: {top: {options: {k: 3}}}\n    sql: SELECT top(fare) FROM trips",
         "10: spec.query.aggregates.top: exactly one of python, builtin is needed; "
         'write python: "module:Name", or builtin: TopK, Quantiles or Histogram',
     ),
@@ -374,7 +374,7 @@ BROKEN = [
         10,
         '    functions: {top: {python: "geo:top", returns: INT}}\n    aggregates: {top: {builtin: TopK}}\n'
         "    sql: SELECT top(fare) FROM trips",
-        "10: spec.query.functions: a name is that of a function and of an aggregate (got functions, aggregates); "
+        "11: spec.query.aggregates: a name is that of a function and of an aggregate (got functions, aggregates); "
         "give one of them another name",
     ),
 ]

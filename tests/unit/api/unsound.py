@@ -113,7 +113,7 @@ UNSOUND = [
         10,
         "    aggregates: {top: {builtin: TopK}}\n    sql: SELECT top(cell) FILTER (WHERE fare > 1) AS n FROM trips",
         [
-            "11: spec.query.sql: line 1, column 8: FILTER is not possible with the aggregator top; give it NULL for the other records: write CASE WHEN ... THEN x END for its argument x"
+            "11: spec.query.sql: FILTER is not possible with the aggregator top (line 1, column 8 of the SQL); give it NULL for the other records: write CASE WHEN ... THEN x END for its argument x"
         ],
     ),
     (

@@ -145,8 +145,11 @@ def of_query() -> Iterator[Probe]:
     yield Probe("spec.query.aggregates", own, (ABSENT, most, least), finished)
     yield Probe("spec.query.aggregates.*.python", own, (f"{HERE}:Largest", f"{HERE}:Smallest"), finished)
     yield Probe("spec.query.aggregates.*.options", own, (ABSENT, {"factor": 2}, {"factors": 2}), finished)
-    made = query(FILES, query={"sql": SQL, "aggregates": {"f": {"builtin": "Histogram", "options": {"edges": [2]}}}})
-    yield Probe("spec.query.aggregates.*.builtin", made, ("Histogram", "TopK"), finished, one_fits=True)
+    options = {"TopK": {"type": "BIGINT"}, "Quantiles": {"probabilities": [0.5]}, "Histogram": {"edges": [2]}}
+    for name, own_options in options.items():
+        made = query(FILES, query={"sql": SQL, "aggregates": {"f": {"builtin": name, "options": own_options}}})
+        others = [other for other in options if other != name]
+        yield Probe("spec.query.aggregates.*.builtin", made, (name, *others), finished, one_fits=True)
     base = query({}, query={"python": PYTHON})
     base["spec"]["sources"] = TWO
     yield Probe("spec.query.python", base | {"spec": base["spec"] | {"query": {}}}, (ABSENT, PYTHON), aggregated)
