@@ -56,20 +56,25 @@ class BuiltinAggregator(StrEnum):
     TOP_K = "TopK"
     QUANTILES = "Quantiles"
     HISTOGRAM = "Histogram"
+    LATEST = "Latest"
 
 
 class AggregateSpec(Model):
     """An aggregator that the SQL calls like an aggregate function, over the arguments of the records of a group."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("python", "builtin", hint='write python: "module:Name", or builtin: TopK, Quantiles or Histogram'),
+        exactly_one(
+            "python", "builtin", hint='write python: "module:Name", or builtin: TopK, Quantiles, Histogram or Latest'
+        ),
     )
 
     python: Annotated[AggregatorPath | None, CheckpointChange.STATE] = Field(
         default=None, description="A class of your own, module:Name.", examples=["mypackage.routes:TopRoutes"]
     )
     builtin: Annotated[BuiltinAggregator | None, CheckpointChange.STATE] = Field(
-        default=None, description="TopK: the most frequent values. Quantiles: quantiles. Histogram: counts by range."
+        default=None,
+        description="TopK: the most frequent values. Quantiles: quantiles of numbers. Histogram: counts of numbers by "
+        "range. Latest: the last value by time.",
     )
     options: Annotated[dict[str, Any], CheckpointChange.STATE] = Field(
         default={}, description="Keyword arguments of the class."

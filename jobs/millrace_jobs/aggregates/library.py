@@ -1,7 +1,7 @@
 """Aggregators that come with Millrace, for ``query.aggregates`` and ``query.python``; see docs/own-code.md.
 
-Each has a state of limited size. What ``Quantiles`` and ``Histogram`` count does not depend on the order of records or
-merges; the counts of ``TopK`` do once a group has more values than it keeps, within the limits that it returns.
+Each has a state of limited size. Results do not depend on the order of records or merges, but for the counts of
+``TopK`` once a group has more values than it keeps, within the limits that it returns.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_jobs.aggregates.protocol import State
@@ -238,6 +240,60 @@ class Histogram:
     def finish(self, state: State) -> State:
         """Return the counts, in the order of the ranges."""
         return state
+
+
+class Latest:
+    """The value of the record with the latest time, as ``max_by(value, at)``; of equal times, the greatest value.
+
+    A record without a time is left out; one without a value counts, so that the result can be NULL. The state is one
+    value and one time.
+    """
+
+    def __init__(self, type: str = "STRING", column: str = "value", time: str = "at") -> None:
+        """Make an aggregator.
+
+        Args:
+            type: Spark SQL type of the values, which is not nested. Others are cast to it.
+            column: column of the source with the values, where the aggregator is not called by SQL.
+            time: column of the source with the times, where it is not called by SQL.
+
+        Raises:
+            ValueError: the type is nested or a TIMESTAMP.
+        """
+        kind = declared_schema(f"value {type}").field(0).type
+        if pa.types.is_nested(kind) or pa.types.is_timestamp(kind):
+            raise ValueError(f"type must be that of a single value, and no TIMESTAMP: {type}")
+        self.columns = (column, time)
+        self.state_schema = pa.schema([("value", kind), ("micros", pa.int64())])
+        self.result_schema = pa.schema([("value", kind)])
+        self._type = kind
+
+    def init(self) -> State:
+        """Return the state without a record."""
+        return {"value": None, "micros": None}
+
+    def update(self, state: State, batch: pa.RecordBatch) -> State:
+        """Take records in."""
+        micros = batch.column(1).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        newest = pc.max(micros)
+        if not newest.is_valid:
+            return state
+        values = batch.column(0).filter(pc.equal(micros, newest)).cast(self._type)
+        return self.merge(state, {"value": pc.max(values).as_py(), "micros": newest.as_py()})
+
+    def merge(self, a: State, b: State) -> State:
+        """Return the state with the later time."""
+        known = [each for each in (a, b) if each["micros"] is not None]
+        return max(known, key=_by_time, default=a)
+
+    def finish(self, state: State) -> State:
+        """Return the value."""
+        return {"value": state["value"]}
+
+
+def _by_time(state: State) -> tuple[Any, ...]:
+    value = state["value"]
+    return (state["micros"], value is not None, *([] if value is None else [value]))
 
 
 def _numbers(column: pa.Array) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.aggregates.library import Histogram, Quantiles, TopK
+from millrace_jobs.aggregates.library import Histogram, Latest, Quantiles, TopK
 from millrace_jobs.aggregates.testing import broken_law
 
 WORDS = st.lists(st.lists(st.none() | st.text("abcdef", min_size=1, max_size=2), max_size=12), min_size=3, max_size=3)
@@ -82,11 +82,35 @@ def test_a_histogram_counts_each_number_in_its_range(divided):
     assert broken_law(Histogram(edges), batches(divided, pa.float64())) is None
 
 
+TIMED = st.lists(
+    st.lists(st.tuples(st.none() | st.integers(-9, 9), st.none() | st.integers(0, 5)), max_size=6),
+    min_size=3,
+    max_size=3,
+)
+
+
+@given(TIMED)
+def test_the_latest_value_is_that_of_the_last_record_by_time(divided):
+    schema = pa.schema([("value", pa.int32()), ("at", pa.timestamp("us", tz="UTC"))])
+    given = [
+        pa.RecordBatch.from_arrays(
+            [pa.array(values, f.type) for values, f in zip(columns, schema, strict=True)], schema=schema
+        )
+        for columns in ([[value for value, _ in each], [at for _, at in each]] for each in divided)
+    ]
+    known = [(at, value is not None, value or 0, value) for each in divided for value, at in each if at is not None]
+    aggregator = Latest("BIGINT")
+    states = [aggregator.update(aggregator.init(), batch) for batch in given]
+    assert aggregator.finish(reduce(aggregator.merge, states)) == {"value": max(known)[3] if known else None}
+    assert broken_law(aggregator, given) is None
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: TopK(0), "1 <= k <= capacity <= 100000 must hold: k is 0, capacity 1000"),
         (lambda: TopK(3, "DOUBLE"), "type must be STRING, BOOLEAN, DATE, a DECIMAL or an integer: DOUBLE"),
+        (lambda: Latest("ARRAY<INT>"), "type must be that of a single value, and no TIMESTAMP: ARRAY<INT>"),
         (lambda: Quantiles([]), "probabilities must be numbers from 0 to 1: []"),
         (lambda: Quantiles([0.5], 0), "error must be from 0.001 to 0.5: 0"),
         (lambda: Quantiles([0.5], buckets=0), "buckets must be from 1 to 100000: 0"),

@@ -367,7 +367,7 @@ BROKEN = [
         10,
         "    aggregates: {top: {options: {k: 3}}}\n    sql: SELECT top(fare) FROM trips",
         "10: spec.query.aggregates.top: exactly one of python, builtin is needed; "
-        'write python: "module:Name", or builtin: TopK, Quantiles or Histogram',
+        'write python: "module:Name", or builtin: TopK, Quantiles, Histogram or Latest',
     ),
     (
         MINIMAL,

@@ -116,7 +116,9 @@ def finished(asked: StreamQuery) -> object:
     aggregator = aggregators_of(asked.spec.query).get("f")
     if aggregator is None:
         return None
-    numbers = pa.table({"n": pa.array([1, 4, 3], pa.int64())})
+    arguments = [pa.array([1, 4, 3], pa.int64()), pa.array([9, 8, 7], pa.timestamp("us", tz="UTC"))]
+    taken = len(aggregator.arguments)
+    numbers = pa.table(arguments[:taken], names=["n", "at"][:taken])
     return aggregator.finished(aggregator.reduced(numbers, pa.array([[0, 1], [2]]))).to_pylist()
 
 
@@ -145,7 +147,8 @@ def of_query() -> Iterator[Probe]:
     yield Probe("spec.query.aggregates", own, (ABSENT, most, least), finished)
     yield Probe("spec.query.aggregates.*.python", own, (f"{HERE}:Largest", f"{HERE}:Smallest"), finished)
     yield Probe("spec.query.aggregates.*.options", own, (ABSENT, {"factor": 2}, {"factors": 2}), finished)
-    options = {"TopK": {"type": "BIGINT"}, "Quantiles": {"probabilities": [0.5]}, "Histogram": {"edges": [2]}}
+    options = {"TopK": {"type": "BIGINT"}, "Quantiles": {"probabilities": [0.5]}, "Histogram": {"edges": [2]},
+               "Latest": {"type": "BIGINT"}}  # fmt: skip
     for name, own_options in options.items():
         made = query(FILES, query={"sql": SQL, "aggregates": {"f": {"builtin": name, "options": own_options}}})
         others = [other for other in options if other != name]

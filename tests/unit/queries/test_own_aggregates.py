@@ -84,7 +84,7 @@ TWO = {"t": FILES | WATERMARK, "u": FILES | WATERMARK}
     [
         (
             spec_of("SELECT spread(v) AS s FROM t GROUP BY k"),
-            'is called with 1 argument (line 1, column 8 of the SQL); write spread(high, low), in the order of its columns',
+            "is called with 1 argument (line 1, column 8 of the SQL); write spread(high, low), in the order of its columns",
         ),
         (
             spec_of(JOINED, sources=TWO),
