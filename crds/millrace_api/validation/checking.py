@@ -12,8 +12,9 @@ from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.files import FileFormat
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sources import RecordFormat, SourceSpec
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
+from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import (
     EVENT_TIME,
     Column,

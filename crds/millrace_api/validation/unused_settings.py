@@ -12,8 +12,9 @@ from millrace_api.model.dedicated import dedicated_obstacle
 from millrace_api.model.deployment import PlacementSetting, ScalingMode
 from millrace_api.model.files import FileFormat, FilesSourceSpec, ReplaySourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sources import CorruptPolicy, RecordFormat, SourceSpec, TimestampFormat
-from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_api.model.streamquery import Spec
 
 _LEAVE = "leave it out"
 
