@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from millrace.tables import FigureTable as FigureTable
     from millrace_api.errors import MillraceError as MillraceError
     from millrace_api.errors import Problem as Problem
+    from millrace_jobs.own_code.sink_functions import SinkBatch as SinkBatch
     from millrace_support.run_figures import Batch as Batch
     from millrace_support.run_figures import RunSummary as RunSummary
 
@@ -48,6 +49,7 @@ _MODULES = {
     "Problem": "millrace_api.errors",
     "Run": "millrace.runs",
     "RunSummary": "millrace_support.run_figures",
+    "SinkBatch": "millrace_jobs.own_code.sink_functions",
     "StreamQuery": "millrace.queries",
     "capacity": "millrace.planning",
     "check_aggregator": "millrace.aggregator_check",
@@ -67,6 +69,7 @@ __all__ = (
     "Problem",
     "Run",
     "RunSummary",
+    "SinkBatch",
     "StreamQuery",
     "capacity",
     "check_aggregator",

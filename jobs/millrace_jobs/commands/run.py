@@ -48,6 +48,10 @@ def run(
     lookups_port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
     ] = 0,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="File for a record of the run, at most 8 MiB, of which millrace report makes a page."),
+    ] = None,
     grace: Grace = GRACE,
     debug: Debug = False,
 ) -> None:
@@ -65,7 +69,9 @@ def run(
         ends = once or available_now
         platform = OneProcess(plan)
         ports = (metrics_port, lookups_port)
-        return Job(chosen, platform, ends, *ports, debug, given.path, leaves_open=available_now, began=began)
+        job = Job(chosen, platform, ends, *ports, debug, given.path, leaves_open=available_now, began=began)
+        job.record = record
+        return job
 
     with given_file(file) as given:
         run_job(job, grace)

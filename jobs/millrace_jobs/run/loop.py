@@ -354,6 +354,7 @@ class RunLoop:
     def _learn_from(self, report: BatchReport) -> None:
         """Adapt to a finished batch, and report it to the watcher."""
         self._restarts.progressed()
+        report = replace(report, results=self._written.pop(report.batch, None))
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
@@ -361,7 +362,7 @@ class RunLoop:
         self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
-        self.watcher.batch(replace(report, results=self._written.pop(report.batch, None)))
+        self.watcher.batch(report)
 
     def _require_alive(self) -> None:
         """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""

@@ -58,7 +58,7 @@ def query_of(
         return chosen[0]
     folder = folder or file.absolute().parent
     query = chosen[0].spec.query
-    if (query.python is not None or query.functions) and os.pathsep in str(folder):
+    if (query.python is not None or query.functions or query.aggregates) and os.pathsep in str(folder):
         message = f"Python cannot import modules from {folder}, which has a {os.pathsep!r} in its name"
         raise MillraceError(Problem(message, "rename the folder", str(file)))
     add_import_folder(folder)
@@ -158,7 +158,7 @@ def query_warnings(query: StreamQuery) -> list[Problem]:
 
 def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
-    from millrace_api.sql.parsed_query import parsed_query
+    from millrace_api.sql.parsed_query import parsed_sql
     from millrace_api.validation.results import identified_by_run
     from millrace_jobs.queries.tables.needs import holds_back, may_retract, needs_tables
 
@@ -174,19 +174,21 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
     asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
-    parsed = parsed_query(sql)
+    if spec.query.aggregates is not None:
+        return []  # see _problems_of_imported: it depends on the query's own code
+    parsed = parsed_sql(spec)
     if not (asks or needs_tables(spec, parsed) or holds_back(spec) or may_retract(spec, parsed)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.queries.dry_compile import dry_compile
 
-    return dry_compile(spec, sql)
+    return dry_compile(spec)
 
 
 def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     """Return what keeps a query's own code from being fetched or used."""
     code = query.spec.code
     if not code:
-        return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
+        return _problems_of_imported(query, folder)
     if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
@@ -195,9 +197,20 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     with TemporaryDirectory(prefix="millrace-code-") as kept:
         try:
             with using(query.spec.s3), importable(code, folder, Path(kept)):
-                return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
+                return _problems_of_imported(query, folder)
         except MillraceError as error:
             return list(error.problems)
+
+
+def _problems_of_imported(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps a query's own code from being used, once it can be imported."""
+    problems = _function_problems(query, folder) + _aggregator_problems(query, folder) + _sink_problems(query, folder)
+    if problems or query.spec.query.aggregates is None:
+        return problems
+    from millrace_jobs.queries.dry_compile import dry_compile
+
+    add_import_folder(folder)
+    return dry_compile(query.spec)
 
 
 def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
@@ -212,6 +225,24 @@ def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     except MillraceError as error:
         return list(error.problems)
     return []
+
+
+def _sink_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the functions that write a query's results from being called, in the words of a run."""
+    found: list[Problem] = []
+    for field, output in query.spec.outputs.items():
+        if output.sink.python is None:
+            continue
+        from millrace_jobs.own_code.sink_functions import SinkFunction
+        from millrace_jobs.sinks.outputs import errors_of
+
+        add_import_folder(folder)
+        try:
+            with errors_of(field):
+                SinkFunction(output.sink.python.write, output.sink.python.options)
+        except MillraceError as error:
+            found += error.problems
+    return found
 
 
 def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
