@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -263,18 +263,22 @@ class Run:
         """
         from millrace.progress_display import shown_progress
 
-        try:
-            with shown_progress(self._query.name, self.line, progress) as show:
-                while not self._has_ended:
-                    with self._changed:
-                        self._changed.wait(0.5)
-                    show()
-            return self.wait()
-        except KeyboardInterrupt:
-            self.stop()
-            if self._once:
-                raise
-            return self
+        with shown_progress(self._query.name, self.line, progress) as show:
+            try:
+                self._show_until_end(show)
+            except KeyboardInterrupt:
+                self._end()
+                self._show_until_end(show)
+                self.wait()
+                if self._once:
+                    raise
+        return self.wait()
+
+    def _show_until_end(self, show: Callable[[], None]) -> None:
+        while not self._has_ended:
+            with self._changed:
+                self._changed.wait(0.5)
+            show()
 
     def __enter__(self) -> Self:
         return self
@@ -342,6 +346,8 @@ class Run:
         """Return the state of the run in one line."""
         if (total := self._summary) is not None:
             return f"{total.rows:,} rows, {total.results:,} results in {total.batches:,} batches, {total.seconds:.1f} s"
+        if self._is_stopping and not self._has_ended:
+            return f"ending after the running batch, {self._rows:,} rows in {self._finished:,} batches"
         if self._status == "starting":
             return self._step
         batches = self.progress

@@ -15,7 +15,7 @@ Status: TypeAlias = Literal["starting", "running", "finished", "drained", "faile
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchFigures:
+class BatchMeasures:
     """What every report of a finished micro-batch says.
 
     ``began`` is when Spark triggered it. ``seconds`` is its processing time and ``interval`` the batch interval, both
@@ -47,7 +47,7 @@ class BatchFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(BatchFigures):
+class Batch(BatchMeasures):
     """One finished micro-batch of a run.
 
     ``algorithm`` is the partitioner, ``native`` for Spark's own plan, and None if it is not known, as are ``workers``

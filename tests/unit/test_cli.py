@@ -33,26 +33,6 @@ RECORDS = "at,who,n\n2024-01-01T00:00:01Z,a,1\n"
 
 Millrace = Callable[..., Result]
 
-AGGREGATOR = """
-import pyarrow as pa
-
-class {name}:
-    columns = ("n",)
-    state_schema = result_schema = pa.schema([("count", pa.int64())])
-
-    def init(self):
-        return {{"count": 0}}
-
-    def update(self, state, batch):
-        return state
-
-    def merge(self, state, other):
-        return state
-
-    def finish(self, state):
-        return state
-"""
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
@@ -252,15 +232,13 @@ def test_validate_imports_the_aggregator(project: Project, millrace: Millrace, a
 
 def test_modules_of_one_name_in_two_folders_are_each_query_s_own(tmp_path: Path, millrace: Millrace) -> None:
     files = []
-    for folder, name in (("a", "Mean"), ("b", "Sum")):
+    for folder, name in (("a", "Mean"), ("b", "First")):
         project = Project(tmp_path / folder)
-        project.give("1.csv", RECORDS)
-        project.write("figures.py", AGGREGATOR.format(name=name))
-        sources = {
-            "events": {"files": {"path": str(project.inbox), "format": "csv"}, "schema": "at TIMESTAMP, who STRING, n INT"}
-        }
-        python = {"aggregator": f"figures:{name}", "groupBy": ["who"]}
-        files.append(str(project.folder / project.query(sources=sources, query={"python": python}, batchInterval="1s")))
+        project.give("1.csv", "who,v\na,1\n")
+        project.write("figures.py", f"from unit.aggregates.aggregators import {name}\n")
+        source = {"files": {"path": str(project.inbox), "format": "csv"}, "schema": "who STRING, v INT"}
+        query = {"python": {"aggregator": f"figures:{name}", "groupBy": ["who"]}}
+        files.append(str(project.folder / project.query(sources={"events": source}, query=query, batchInterval="1s")))
     assert millrace("validate", *files) == Result(0, "2 files without a problem\n", "")
 
 

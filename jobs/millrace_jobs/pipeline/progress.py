@@ -21,14 +21,14 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.costs import CombineTask, JoinLoad
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
-from millrace_support.run_figures import Batch, BatchFigures
+from millrace_support.run_figures import Batch, BatchMeasures
 
 STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 """Steps of a batch that Spark measures, in order."""
 
 
 @dataclass(frozen=True)
-class BatchReport(BatchFigures):
+class BatchReport(BatchMeasures):
     """All that is known of one finished micro-batch.
 
     ``steps`` are parts of the processing time, by the names in STEPS.
@@ -100,7 +100,7 @@ class BatchReport(BatchFigures):
         """Return what users see of the batch."""
         cost, pin = placement_of(self), self.pin
         return Batch(
-            **{each.name: getattr(self, each.name) for each in fields(BatchFigures)},
+            **{each.name: getattr(self, each.name) for each in fields(BatchMeasures)},
             number=self.batch,
             algorithm=None if pin is None else str(pin.algorithm),
             workers=None if pin is None else pin.workers,

@@ -90,7 +90,7 @@ class Answers:
             servers = _quoted(self.bootstrap_servers)
             return f"kafka: {{bootstrapServers: {servers}, topic: {_quoted(self.output_topic)}}}"
         if self.output == CONSOLE:
-            return "console: {}"
+            return "console: {}  # shows 20 rows of each batch; {rows: 1000} shows more"
         return f"files: {{path: {_quoted(self.output)}, format: csv}}"
 
 

@@ -192,3 +192,10 @@ def test_a_query_shows_itself_in_a_line_and_in_a_notebook_as_yaml():
 def test_both_ends_of_a_run_are_not_asked_for_at_once():
     with pytest.raises(millrace.MillraceError, match="choose one"):
         built().start(once=True, available_now=True)
+
+
+def test_a_notebook_shows_the_problems_of_a_query_and_no_traceback():
+    with pytest.raises(millrace.MillraceError) as caught:
+        built(batch_interval="soon", emit="Never")
+    assert [line.partition(": ")[0] for line in caught.value._render_traceback_()] == ["MillraceError"] * 2
+    assert "spec.batchInterval: " in "\n".join(caught.value._render_traceback_())
