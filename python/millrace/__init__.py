@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from millrace.planning import FlowCapacity as FlowCapacity
     from millrace.planning import capacity as capacity
     from millrace.planning import simulate as simulate
-    from millrace.progress import Batch as Batch
-    from millrace.progress import RunSummary as RunSummary
     from millrace.queries import StreamQuery as StreamQuery
     from millrace.queries import load as load
     from millrace.queries import validate as validate
@@ -38,16 +36,20 @@ if TYPE_CHECKING:
     from millrace.tables import FigureTable as FigureTable
     from millrace_api.errors import MillraceError as MillraceError
     from millrace_api.errors import Problem as Problem
+    from millrace_jobs.own_code.sink_functions import SinkBatch as SinkBatch
+    from millrace_support.run_figures import Batch as Batch
+    from millrace_support.run_figures import RunSummary as RunSummary
 
 _MODULES = {
-    "Batch": "millrace.progress",
+    "Batch": "millrace_support.run_figures",
     "FigureTable": "millrace.tables",
     "FlowCapacity": "millrace.planning",
     "MillraceError": "millrace_api.errors",
     "Partitioner": "millrace.partitioner",
     "Problem": "millrace_api.errors",
     "Run": "millrace.runs",
-    "RunSummary": "millrace.progress",
+    "RunSummary": "millrace_support.run_figures",
+    "SinkBatch": "millrace_jobs.own_code.sink_functions",
     "StreamQuery": "millrace.queries",
     "capacity": "millrace.planning",
     "check_aggregator": "millrace.aggregator_check",
@@ -67,6 +69,7 @@ __all__ = (
     "Problem",
     "Run",
     "RunSummary",
+    "SinkBatch",
     "StreamQuery",
     "capacity",
     "check_aggregator",

@@ -113,7 +113,7 @@ def _explained(name: str, parts: Sequence[pa.RecordBatch]) -> Iterator[None]:
 
 def _result(aggregator: Aggregator, parts: Sequence[pa.RecordBatch]) -> dict[str, Any]:
     """Return the result of all parts, which has to fit its schema."""
-    from millrace_jobs.aggregates.python_reducing import field_array
+    from millrace_jobs.aggregates.protocol import field_array
 
     result = aggregator.finish(reduce(aggregator.update, parts, aggregator.init()))
     for field in aggregator.result_schema:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,14 +29,29 @@ BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
 
 
+@cache
+def _folder_of_process() -> tuple[Path, int]:
+    """Return the folder of all results that this process keeps, and its lock.
+
+    It is removed when the process ends; those of processes that were killed, when the next one makes its own.
+    """
+    from millrace_jobs.disk import process_folder
+
+    folder, lock = process_folder("millrace-results-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder, lock
+
+
 class KeptResults:
     """A temporary folder for the results of a query that would only show them; it is removed with this object.
 
     The checkpoint is there, too, unless the query names one: such a query starts from the beginning at each run.
+    A process that inherits ``lock`` keeps the folder for as long as it runs, if this one is killed.
     """
 
     def __init__(self, query: QueryModel, most_bytes: int = MOST_BYTES) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="millrace-results-"))
+        whole, self.lock = _folder_of_process()
+        folder = Path(tempfile.mkdtemp(dir=whole))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._query, self._folder = query, folder
         self._most_bytes, self._bytes = most_bytes, 0

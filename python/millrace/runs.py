@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from millrace.progress import Batch, RunSummary, Status
 from millrace.results import KeptResults, read_results
 from millrace.tables import html_table, shown_figure
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.run_figures import Batch, RunSummary, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,23 +30,42 @@ KEPT_BATCHES = 10_000
 """Maximum number of batches that a run remembers; totals are of all."""
 
 _SHOWN_BATCHES = 8
-_SHOWN = ("number", "rows", "rows_per_second", "utilization", "waiting", "imbalance", "algorithm", "late", "rejected")
+_SHOWN = (
+    "number",
+    "rows",
+    "rows_per_second",
+    "results",
+    "utilization",
+    "waiting",
+    "imbalance",
+    "algorithm",
+    "late",
+    "rejected",
+)
 
 
 class _Process:
     """A child process, its request and its events."""
 
-    def __init__(self, action: str, query: QueryModel, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, action: str, query: QueryModel, folder: Path, *, inherited: Sequence[int] = (), **options: Any
+    ) -> None:
+        """Start it; with ``debug``, what it prints to standard error is printed here, in a notebook below the cell."""
         self._said: list[str] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        debug = bool(options.get("debug"))
         self.handle = subprocess.Popen(
             [sys.executable, "-m", "millrace.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=subprocess.PIPE if debug else self._log,
             start_new_session=True,
+            pass_fds=inherited,
         )
         assert self.handle.stdin is not None
+        self._copier = threading.Thread(target=self._copy, daemon=True) if debug else None
+        if self._copier is not None:
+            self._copier.start()
         request = {"action": action, "document": query.to_document(), "folder": str(folder), **options}
         with suppress(BrokenPipeError):  # it has ended already, and its output says why
             self.handle.stdin.write(json.dumps(request).encode() + b"\n")
@@ -61,9 +80,19 @@ class _Process:
         with suppress(BrokenPipeError):
             self.handle.stdin.close()
         self.handle.stdout.close()
+        if self._copier is not None:
+            self._copier.join()
         self._log.seek(0)
         self._said = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
         self._log.close()
+
+    def _copy(self) -> None:
+        """Print what the process prints, and keep it as if it were not printed."""
+        assert self.handle.stderr is not None
+        for line in self.handle.stderr:
+            self._log.write(line)
+            print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+        self.handle.stderr.close()
 
     def ended_early(self) -> MillraceError:
         """Return the error of a process that has ended without saying how."""
@@ -103,7 +132,7 @@ class Run:
     Made by ``StreamQuery.start`` and ``StreamQuery.run``. The process ends with this one at the latest.
     """
 
-    def __init__(self, query: StreamQuery, *, once: bool, leaves_open: bool) -> None:
+    def __init__(self, query: StreamQuery, *, once: bool, leaves_open: bool, grace: float, debug: bool) -> None:
         self._query = query
         self._changed = threading.Condition()
         self._batches: deque[Batch] = deque(maxlen=KEPT_BATCHES)
@@ -119,7 +148,9 @@ class Run:
         self._kept = KeptResults(query.model) if query.spec.sink.console is not None else None
         model = query.model if self._kept is None else self._kept.query
         self._spec = model.spec
-        self._process = _Process("run", model, query._folder, once=once, leaves_open=leaves_open)
+        options = {"once": once, "leaves_open": leaves_open, "grace": grace, "debug": debug}
+        inherited = () if self._kept is None else (self._kept.lock,)
+        self._process = _Process("run", model, query._folder, inherited=inherited, **options)
         threading.Thread(target=self._read, daemon=True).start()
 
     @property

@@ -33,7 +33,7 @@ def stored_when_released() -> list[Document]:
         for document, spec in specs
         if not {"additionalOutputs", "labels", "eventLog", "lineage", "lookups", "code"} & spec.keys()
         and "functions" not in spec["query"]
-        and not {"postgres", "mysql", "delta", "iceberg"} & spec["sink"].keys()
+        and not {"postgres", "mysql", "delta", "iceberg", "python"} & spec["sink"].keys()
         and not any(map(_is_new, spec["sources"].values()))
         and not any(spec.get(part, {}).get("memory", "").endswith("i") for part in ("driver", "executors"))
     ]

@@ -203,6 +203,7 @@ def test_a_checkpoint_older_than_the_topic_is_refused(broker, topic):
         driver(broker, topic, LastBatch(0, 0))
 
 
+@pytest.mark.in_turn
 def test_a_transaction_outlasts_a_restart_of_the_broker(own_broker):
     """The coordinator of the group goes in the midst; librdkafka would wait for it forever."""
     topic = make(own_broker, "results")

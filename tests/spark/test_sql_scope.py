@@ -243,6 +243,7 @@ def test_a_run_is_confined_by_every_algorithm(project: Project, algorithm: str) 
     assert sum(project.results().values()) == 2
 
 
+@pytest.mark.in_turn
 def test_a_run_follows_no_link_out_of_its_folders(project: Project) -> None:
     sql = "SELECT who, count(*) AS n FROM events GROUP BY who"
     (project.folder / "token").write_text("at,who,n\n2024-01-01T00:00:00Z,secret,1\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import re
@@ -32,6 +33,26 @@ RECORDS = "at,who,n\n2024-01-01T00:00:01Z,a,1\n"
 
 Millrace = Callable[..., Result]
 
+AGGREGATOR = """
+import pyarrow as pa
+
+class {name}:
+    columns = ("n",)
+    state_schema = result_schema = pa.schema([("count", pa.int64())])
+
+    def init(self):
+        return {{"count": 0}}
+
+    def update(self, state, batch):
+        return state
+
+    def merge(self, state, other):
+        return state
+
+    def finish(self, state):
+        return state
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
@@ -54,7 +75,7 @@ def millrace(
         with pytest.raises(SystemExit) as end:
             main()
         assert isinstance(end.value.code, int)
-        return Result(end.value.code, *capfd.readouterr())
+        return Result.of_outputs(end.value.code, *capfd.readouterr())
 
     yield run
     for number, handler in handlers.items():
@@ -229,6 +250,20 @@ def test_validate_imports_the_aggregator(project: Project, millrace: Millrace, a
     assert millrace("validate", file, "--no-inputs").status == 0
 
 
+def test_modules_of_one_name_in_two_folders_are_each_query_s_own(tmp_path: Path, millrace: Millrace) -> None:
+    files = []
+    for folder, name in (("a", "Mean"), ("b", "Sum")):
+        project = Project(tmp_path / folder)
+        project.give("1.csv", RECORDS)
+        project.write("figures.py", AGGREGATOR.format(name=name))
+        sources = {
+            "events": {"files": {"path": str(project.inbox), "format": "csv"}, "schema": "at TIMESTAMP, who STRING, n INT"}
+        }
+        python = {"aggregator": f"figures:{name}", "groupBy": ["who"]}
+        files.append(str(project.folder / project.query(sources=sources, query={"python": python}, batchInterval="1s")))
+    assert millrace("validate", *files) == Result(0, "2 files without a problem\n", "")
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -289,6 +324,28 @@ def test_validate_and_explain_refuse_what_cannot_run_as_a_stream(
     assert result.status == 1, result
     assert said in result.out + result.err
     assert "Spark does not accept" not in result.out + result.err  # it was not started
+
+
+@pytest.mark.parametrize("command", [("run", "--once"), ("explain",)])
+def test_a_query_from_standard_input_is_refused_with_its_lines(
+    project: Project, millrace: Millrace, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    text = (project.folder / project.query(SQL, batchInterval="soon")).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    result = millrace(*command, "-")
+    result.assert_failed("spec.batchInterval: ")
+    assert re.match(r"error: stdin:\d+: ", result.err), result
+
+
+def test_own_code_of_a_query_from_standard_input_is_in_the_working_folder(
+    project: Project, millrace: Millrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.give("1.csv", RECORDS)
+    project.write("tallies.py", "class Sums: ...\n")
+    python = {"aggregator": "tallies:Mean", "groupBy": ["who"]}
+    text = (project.folder / project.query(query={"python": python}, batchInterval="1s")).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert "module 'tallies' has no class 'Mean'; write one of its classes: Sums" in millrace("validate", "-").out
 
 
 def test_run_refuses_missing_and_broken_files_and_several_queries(project: Project, millrace: Millrace) -> None:

@@ -21,7 +21,7 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
-from millrace_api.model.functions import FUNCTION_NAME, PYTHON_PATH, FunctionName, FunctionSpec
+from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, AggregatorPath, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
@@ -85,17 +85,6 @@ class Emit(StrEnum):
     ON_WINDOW_CLOSE = "OnWindowClose"
 
 
-AggregatorPath = Annotated[
-    str,
-    *text(
-        PYTHON_PATH,
-        512,
-        "an aggregator",
-        'write "module:Name", such as "mypackage.routes:TopRoutes"',
-    ),
-]
-
-
 class WindowSpec(Model):
     """A tumbling window on event time, or a hopping one where ``slide`` is given."""
 
@@ -148,6 +137,28 @@ class Query(Model):
             f"!has(self.functions) || self.functions.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
             None,  # the type of the keys says it
         ),
+        Rule(
+            "aggregates are for SQL",
+            "leave aggregates out, or write sql",
+            ("aggregates",),
+            "!has(self.aggregates) || has(self.sql)",
+            lambda query: not query.aggregates or query.sql is not None,
+        ),
+        Rule(
+            "an aggregate's name is what the SQL calls it by",
+            "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
+            ("aggregates",),
+            "!has(self.aggregates) || "
+            f"self.aggregates.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
+            None,  # as above
+        ),
+        Rule(
+            "a name is that of a function and of an aggregate",
+            "give one of them another name",
+            ("functions", "aggregates"),
+            "!has(self.aggregates) || !has(self.functions) || self.aggregates.all(name, !(name in self.functions))",
+            lambda query: not set(query.functions or ()) & set(query.aggregates or ()),
+        ),
     )
 
     sql: Annotated[Text | None, CheckpointChange.SQL] = Field(
@@ -158,6 +169,9 @@ class Query(Model):
     )
     functions: Annotated[dict[FunctionName, FunctionSpec] | None, FREE] = Field(
         default=None, min_length=1, max_length=32, description="Functions in Python that the SQL may call, by name."
+    )
+    aggregates: Annotated[dict[FunctionName, AggregateSpec] | None, FREE] = Field(
+        default=None, min_length=1, max_length=16, description="Aggregators in Python that the SQL may call, by name."
     )
 
 

@@ -9,10 +9,10 @@ from urllib.parse import parse_qs
 from xml.etree.ElementTree import Element
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.page.charts import text_table
-from millrace_jobs.page.elements import element
-from millrace_jobs.page.view import PageView, Table
+from millrace_jobs.page.view import PageView
 from millrace_support.lookups import Lookup, TableAnswer, cell_text, look_up_at
+from millrace_support.pages.elements import element
+from millrace_support.pages.tables import Table, text_table
 
 SHOWN_ROWS = 50
 """Most rows of a page of the table."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
+from millrace_api.errors import MillraceError
 from millrace_jobs.display.display import RunTally
 from millrace_jobs.page.history import RunHistory
 from millrace_jobs.pipeline.progress import BatchReport
@@ -132,6 +133,10 @@ class Observer:
     traffic: ObjectStoreTraffic | None = None
     reports: RunReports | None = None
     history: RunHistory = field(default_factory=RunHistory)
+    failing: Callable[[], MillraceError | None] = lambda: None
+    """Returns why the query was started again, until it computes."""
+
+    seen_failure: MillraceError | None = None
 
     def batch(self, report: BatchReport) -> None:
         """Report a finished batch to health, metrics, tally, page, display and platform; let ``auto`` react to it."""
@@ -147,18 +152,18 @@ class Observer:
         if self.auto is not None:
             switch = self.auto.observe(report)
             self.metrics.record_choice(self.auto.selector.outcomes, switch)
+            self.history.predicted(self.auto.selector.candidates)
             if switch is not None:
                 self.history.switched(switch)
 
     def message(self, text: str) -> None:
         """Show the user a message."""
+        failure = self.failing()
+        if failure is not None and failure is not self.seen_failure:
+            self.history.failing(failure)
+        self.seen_failure = failure
         self.history.message(text)
         self.display.message(text)
-
-    def failed(self, failure: BaseException) -> None:
-        """Report why the run has failed to health and page."""
-        self.health.failed(str(failure))
-        self.history.failed(failure)
 
     def idle(self, pin: Pin) -> None:
         """Report an idle query: a sign of life, under this pin."""

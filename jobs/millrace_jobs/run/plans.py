@@ -35,13 +35,15 @@ def given_plans(platform: Platform, spec: Spec) -> PlanSource | None:
     return given
 
 
-def first_plan(spec: Spec, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
+def first_plan(spec: Spec, compiled: CompiledQuery, cores: int, last: Pin | None = None) -> Plan:
     """Return the plan of a run without a plan source; a query without a choice has only ``native``.
 
-    ``last`` is the pin of the last batch, whose algorithm ``auto`` keeps.
+    ``cores`` is the number of cores that run tasks. ``last`` is the pin of the last batch, whose algorithm ``auto``
+    keeps.
     """
-    placement = spec.partitioner.placement.at_start
-    return Plan.initial(spec, auto=first_algorithm(compiled.execution, last, placement=placement))
+    placement, fills = spec.partitioner.placement.at_start, spec.partitioner.replicas.at_start >= cores
+    first = first_algorithm(compiled.execution, last, placement=placement, slices_fill_cores=fills)
+    return Plan.initial(spec, auto=first)
 
 
 def followed_plans(
@@ -120,7 +122,8 @@ class AutoPlans:
             return
         self._placement = placement
         if self._algorithm.value not in self._choice.candidates(placement):
-            self._algorithm = self._choice.first(placement)
+            fills = self._given is not None and self._given.replicas >= self._resources().cores
+            self._algorithm = self._choice.first(placement, slices_fill_cores=fills)
         self.selector = self._choice.selector(self._resources(), self._algorithm.value, placement)
 
     def observe(self, report: BatchReport) -> Switch | None:
@@ -136,14 +139,20 @@ class AutoPlans:
         return switch
 
 
-def first_algorithm(query: Execution, last: Pin | None = None, *, placement: Placement = Placement.INLINE) -> Algorithm:
+def first_algorithm(
+    query: Execution,
+    last: Pin | None = None,
+    *,
+    placement: Placement = Placement.INLINE,
+    slices_fill_cores: bool = False,
+) -> Algorithm:
     """Return the algorithm that a query starts with: its last batch's, or its first one if that is no candidate."""
     choice = query.choice
     if choice is None:
         return Algorithm.NATIVE
     if last is not None and last.algorithm in choice.candidates(placement):
         return Algorithm(last.algorithm)
-    return choice.first(placement)
+    return choice.first(placement, slices_fill_cores=slices_fill_cores)
 
 
 def measured(report: BatchReport) -> MeasuredBatch:

@@ -221,7 +221,7 @@ BROKEN = [
         MINIMAL,
         11,
         "  sink: {console: {}, files: {path: out}}",
-        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, mysql, delta, iceberg is needed (got files, console); "
+        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, mysql, delta, iceberg, python is needed (got files, console); "
         "write one kind, such as console: {}",
     ),
     (
@@ -349,6 +349,12 @@ BROKEN = [
         "  checkpoint: {}",
         "12: spec.checkpoint: exactly one of uri, claimName is needed; "
         "write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
+    ),
+    (
+        MINIMAL,
+        11,
+        "  sink: {python: {write: alerts.write}}",
+        '11: spec.sink.python.write: "alerts.write" is not a Python function; write "module:function", such as "mypackage.geo:distance"',
     ),
     (
         PYTHON,

@@ -1,4 +1,5 @@
 import io
+import re
 import shlex
 import threading
 from dataclasses import replace
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.display.display import Summary, display_for
+from millrace_jobs.display.display import display_for
 from millrace_jobs.display.live import SHOWN_BATCHES, LiveDisplay
 from millrace_jobs.display.plain import PlainDisplay
+from millrace_support.run_figures import RunSummary
 
-SUMMARY = Summary(
+SUMMARY = RunSummary(
     outcome="finished",
     batches=84,
     rows=336_776,
@@ -87,7 +89,7 @@ def test_a_plain_run_is_printed_line_by_line():
     assert lines(console) == [
         'started=flights sources="flights (replay)" metrics=http://127.0.0.1:9090/metrics',
         "batch=12 rows=5000 rows_per_s=5952 results=- W=0.42 lag=70 imbalance=0.03 plan=pkg/2/4 late=3 rejected=1",
-        "plan 2: hash, m=1, n=2, from the next batch on",
+        "note: plan 2: hash, m=1, n=2, from the next batch on",
         "batch=13 rows=0 rows_per_s=0 results=0 W=0.00 lag=0 imbalance=- plan=native/2/4 late=0 rejected=0",
         "batch=14 rows=12 rows_per_s=4 results=- W=1.50 lag=0 imbalance=- plan=- late=0 rejected=0",
         "finished=flights batches=84 rows=336776 rows_per_s=4677 results=1234 late=15 rejected=2 start_seconds=11.5 seconds=72.0"
@@ -100,12 +102,33 @@ def test_plain_results_are_quoted_and_a_run_without_a_batch_has_no_utilization()
     display.table("results of batch 3", ["since", "n", "n"], [("2013-01-01 12:00", None, 2), ('a "b"', "", "[red]:x:")])
     display.finished(replace(SUMMARY, outcome="failed", mean_utilization=None, p95_utilization=None))
     assert lines(console)[:3] == [
-        "results of batch 3",
+        "note: results of batch 3",
         'since="2013-01-01 12:00" n=NULL n=2',
         'since="a \\"b\\"" n="" n=[red]:x:',
     ]
     assert lines(console)[3].startswith("failed=flights ")
     assert " W_mean=- W_p95=- " in lines(console)[3]
+
+
+def test_rows_go_to_where_results_go_and_progress_does_not():
+    progress, results = pipe(), pipe()
+    display = PlainDisplay(progress, "flights", results)
+    display.batch(a_batch())
+    display.table("results of batch 3", ["cell", "n"], [("A", 1)])
+    assert lines(results) == ["cell=A n=1"]
+    assert [line.partition(" ")[0] for line in lines(progress)] == ["batch=12", "note:"]
+
+
+def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else():
+    console, results = terminal(), pipe()
+    display = LiveDisplay(console, "flights", results)
+    display.started({})
+    print("of a library")
+    display.table("results of batch 12", ["cell", "n"], [("A", 1)])
+    display.close()
+    assert lines(results) == ["cell=A n=1"]
+    assert "cell" not in console.file.getvalue()
+    assert "of a library" not in console.file.getvalue()
 
 
 @given(st.integers(1, 200), st.lists(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\'"))))
@@ -132,6 +155,17 @@ def test_a_live_frame_shows_the_last_batches():
         "    8  5,000   2,941        -  0.85      0          -  native m=2 n=4       0         0",
         "    9  5,000   2,000        -  1.25      0       0.03  shuffle m=3 n=16     0        12",
     ]
+
+
+def test_a_live_frame_shows_the_running_batch():
+    now = [140.0]
+    display = LiveDisplay(terminal(), "flights", clock=lambda: now[0])
+    display.batch(a_batch(batch=7))
+    display.began(8)
+    now[0] = 172.0
+    assert re.fullmatch(r" +8 +running, 32\.0 s", frame(display)[-1])
+    display.batch(a_batch(batch=8))
+    assert re.match(r" +8 +5,000 ", frame(display)[-1])
 
 
 def test_a_live_frame_waits_for_the_first_batch():

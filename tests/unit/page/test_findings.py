@@ -4,8 +4,9 @@ import pytest
 
 from builders import a_batch, a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.page.findings import Severity, findings, seconds_text
+from millrace_jobs.page.findings import findings, seconds_text
 from millrace_support.http_server import ProbeResult
+from millrace_support.pages.verdict import Severity
 
 from .runs import a_late_batch, a_skewed_batch, alive, history
 

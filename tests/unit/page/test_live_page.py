@@ -108,3 +108,16 @@ def test_a_look_up_that_nothing_answers_is_a_page_with_the_reason(run):
     assert status == 200
     assert 'role="alert"' in text
     assert 'value="a&lt;b"' in text or 'value="a<b"' in text
+
+
+def test_a_run_that_nobody_watches_ends_at_once(run):
+    kept, clock = run
+    LivePage(kept, facts(), clock).wait_until_seen(1e9)
+
+
+def test_the_start_of_a_run_says_what_it_does():
+    kept, clock = history()
+    kept.step("starting Spark")
+    clock.now += 3
+    with served(LivePage(kept, facts(), clock)) as server:
+        assert "Starting Spark, 3 s after the start." in ask(server)[2]

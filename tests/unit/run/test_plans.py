@@ -3,18 +3,20 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from builders import PIN, a_batch, a_native_batch
-from millrace_api.model.deployment import Algorithm
+from builders import PIN, a_batch, a_native_batch, a_query
+from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.run.plans import AutoPlans, first_algorithm, measured
+from millrace_jobs.run.plans import AutoPlans, first_algorithm, first_plan, measured
 from millrace_jobs.selection.costs import CombineTask, Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.sketches.key_profile import add_counts, profile
@@ -63,6 +65,16 @@ def test_the_first_algorithm_depends_on_the_query(query, first):
 @pytest.mark.parametrize("query", [routed(), routed(sql=True, window=HOPPING)])
 def test_keys_are_collocated_at_first(query):
     assert first_algorithm(query) in ("cam", "pkg")
+
+
+@pytest.mark.parametrize(("cores", "algorithm"), [(1, "native"), (2, "native"), (3, "cam")])
+def test_an_aggregator_in_python_starts_unrouted_with_a_slice_for_each_core(cores, algorithm):
+    spec = a_query("spec", "partitioner", value={"algorithm": "auto", "replicas": {"initial": 2}}).spec
+    assert first_plan(spec, CompiledQuery(routed(), StructType(), True), cores).algorithm == algorithm
+
+
+def test_dedicated_replicas_place_records_whatever_the_cores():
+    assert first_algorithm(routed(), placement=Placement.DEDICATED, slices_fill_cores=True) != "native"
 
 
 def test_a_later_run_goes_on_with_the_algorithm_of_the_last_batch():

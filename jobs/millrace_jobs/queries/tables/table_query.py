@@ -249,7 +249,7 @@ class HotKeysChoice(AlgorithmChoice):
         """Return the algorithms that need not learn over batches."""
         return JOIN_CANDIDATES
 
-    def first(self, placement: Placement) -> Algorithm:
+    def first(self, placement: Placement, *, slices_fill_cores: bool = False) -> Algorithm:
         """Return ``hash``, under which nothing is sent a second time."""
         return Algorithm.HASH
 

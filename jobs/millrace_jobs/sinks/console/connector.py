@@ -32,7 +32,7 @@ class ConsoleSink(Sink):
         shown = observed.mapInArrow(_Head(self._rows), results.schema).toArrow().slice(0, self._rows)
         total = int(counted.get["rows"])
         if total:
-            more = f", first {shown.num_rows} of {total}" if total > shown.num_rows else ""
+            more = f", first {shown.num_rows} of {total} (spec.sink.console.rows)" if total > shown.num_rows else ""
             rows = list(zip(*map(_values, shown.columns), strict=True))
             self._show(f"results of batch {batch.number}{more}", shown.column_names, rows)
         return total

@@ -1,0 +1,75 @@
+"""The page of the fleet in the operator: its server, and the queries of other shards, which only the page needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from millrace_support.pages.verdict import PageFinding, Severity
+
+from ..kube.client import Client
+from ..kube.review_api import ReviewApi
+from ..lifecycle.observation_cache import ObservationCache
+from ..page.access import Access
+from ..page.driver_page import DriverPages
+from ..page.fleet import Fleet
+from ..page.server import FleetPages, FleetServer
+from ..telemetry.watches import Watches
+
+log = logging.getLogger(__name__)
+
+
+class ServedFleet:
+    """The page, served from ``start`` to ``close`` by leaders and standbys alike, since both watch all queries.
+
+    Args:
+        client: an unfenced client, for reviews.
+        observations: the queries of this operator's shard.
+        watches: health of the watches, without which figures are old.
+        namespace_bytes: bytes of JSON that are kept of the queries of other shards in one namespace.
+        host, port: address and port to listen on.
+
+    Raises:
+        MillraceError: the server cannot listen on the address.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        observations: ObservationCache,
+        watches: Watches,
+        namespace_bytes: int,
+        host: str,
+        port: int,
+    ) -> None:
+        self._others = ObservationCache(namespace_bytes=namespace_bytes)
+        self._watches = watches
+        fleet, access = Fleet([observations, self._others]), Access(ReviewApi(client))
+        self._server = FleetServer(
+            FleetPages(fleet, access, DriverPages(client.configuration), self._health), host, port
+        )
+
+    def note_other(self, kind: str, body: Mapping[str, Any]) -> None:
+        """Store a query of another shard as it was LISTED, ADDED, MODIFIED or DELETED."""
+        if kind == "DELETED":
+            self._others.query_gone(body)
+        else:
+            self._others.query_seen(body)
+
+    def start(self) -> None:
+        """Start answering."""
+        self._server.start()
+        log.info("the page of the fleet is on port %d", self._server.port)
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.close()
+
+    def _health(self) -> list[PageFinding]:
+        """Return why figures may be old, without the names of namespaces."""
+        stale = self._watches.stale
+        if not stale:
+            return []
+        reason = f"this operator has heard nothing from the API server for {stale[0].age:.0f} s"
+        return [PageFinding(Severity.WARNING, "Figures are old", reason, "check that the API server is up")]

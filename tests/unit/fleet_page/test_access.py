@@ -1,0 +1,136 @@
+import pytest
+from kubernetes.client import ApiException
+
+from millrace_operator.kube.review_api import User
+from millrace_operator.page.access import FRESH_SECONDS, REVIEW_SECONDS, Access, ReviewCache
+from millrace_operator.page.sessions import MOST_OF_USER, MOST_SESSIONS, SESSION_SECONDS, Sessions
+
+from .fleets import ReviewsByList
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def user(name):
+    return User(f"system:serviceaccount:{name}")
+
+
+def test_who_may_list_all_queries_costs_one_review(clock):
+    reviews = ReviewsByList(admin=None)
+    visible = Access(reviews, clock).visible(user("admin"), ["cabs", "shops"])
+    assert "cabs" in visible
+    assert "elsewhere" in visible
+    assert reviews.asked == [("list", "", "")]
+
+
+def test_a_tenant_sees_the_namespaces_whose_queries_they_may_list(clock):
+    visible = Access(ReviewsByList(cabs=["cabs"]), clock).visible(user("cabs"), ["cabs", "shops"])
+    assert visible.is_complete
+    assert ("cabs" in visible, "shops" in visible) == (True, False)
+
+
+def test_reviews_count_for_a_minute(clock):
+    reviews = ReviewsByList(cabs=["cabs"])
+    access = Access(reviews, clock)
+    access.user_of("cabs")
+    access.visible(user("cabs"), ["cabs"])
+    asked = len(reviews.asked)
+    clock.now += FRESH_SECONDS - 1
+    access.user_of("cabs")
+    access.visible(user("cabs"), ["cabs"])
+    assert len(reviews.asked) == asked
+    reviews.rights = {"cabs": []}  # the role binding was deleted
+    clock.now += 1
+    assert "cabs" not in access.visible(user("cabs"), ["cabs"])
+    reviews.rights = {}  # the account was deleted
+    assert access.user_of("cabs") is None
+
+
+def test_one_query_may_be_seen_by_a_right_to_get_it(clock):
+    access = Access(ReviewsByList(guest=["cabs/fares"]), clock)
+    assert access.may_see(user("guest"), "cabs", "fares")
+    assert not access.may_see(user("guest"), "cabs", "trips")
+
+
+def test_users_with_equal_names_and_other_groups_are_reviewed_apart(clock):
+    reviews = ReviewsByList(cabs=["cabs"])
+    access = Access(reviews, clock)
+    access.may_see(User("system:serviceaccount:cabs"), "cabs", "fares")
+    asked = len(reviews.asked)
+    access.may_see(User("system:serviceaccount:cabs", groups=("others",)), "cabs", "fares")
+    assert len(reviews.asked) > asked
+
+
+def test_what_the_api_server_is_too_slow_to_review_is_not_shown_until_it_has(clock):
+    class Slow(ReviewsByList):
+        def may(self, *arguments):
+            clock.now += REVIEW_SECONDS / 2
+            return super().may(*arguments)
+
+    names = [f"team-{number}" for number in range(4)]
+    access = Access(Slow(cabs=names), clock)
+    first = access.visible(user("cabs"), names)
+    assert not first.is_complete
+    assert first.namespaces < set(names)
+    assert access.visible(user("cabs"), names).is_complete
+    assert access.visible(user("cabs"), names).namespaces == set(names)
+
+
+def test_an_api_server_that_does_not_answer_is_asked_again(clock):
+    reviews = ReviewsByList(cabs=["cabs"])
+    access = Access(reviews, clock)
+    reviews.error = ApiException(status=503)
+    with pytest.raises(ApiException):
+        access.user_of("cabs")
+    reviews.error = None
+    assert access.user_of("cabs") == user("cabs")
+
+
+def test_a_bounded_number_of_reviews_is_remembered(clock):
+    cache = ReviewCache(3, clock)
+    for number in range(9):
+        cache.get(number, lambda number=number: number + 1)
+    assert len(cache) == 3
+    assert cache.get(8, lambda: 0) == 9
+
+
+def test_a_session_has_the_token_until_it_ends(clock):
+    sessions = Sessions(clock)
+    number = sessions.begin("cabs", "secret")
+    assert sessions.token(number) == "secret"
+    assert sessions.token(f"{number}x") is None
+    clock.now += SESSION_SECONDS
+    assert sessions.token(number) is None
+    assert len(sessions) == 0
+
+
+def test_a_session_that_was_ended_is_gone(clock):
+    sessions = Sessions(clock)
+    number = sessions.begin("cabs", "secret")
+    sessions.end(number)
+    assert sessions.token(number) is None
+
+
+def test_a_user_who_logs_in_often_ends_their_own_oldest_sessions(clock):
+    sessions = Sessions(clock)
+    other = sessions.begin("shops", "secret")
+    numbers = [sessions.begin("cabs", "secret") for _ in range(MOST_OF_USER + 3)]
+    assert [sessions.token(each) is None for each in numbers] == [True] * 3 + [False] * MOST_OF_USER
+    assert sessions.token(other) == "secret"
+
+
+def test_a_bounded_number_of_sessions_is_kept(clock):
+    sessions = Sessions(clock)
+    for number in range(MOST_SESSIONS + 5):
+        sessions.begin(f"user-{number}", "secret")
+    assert len(sessions) == MOST_SESSIONS

@@ -1,0 +1,90 @@
+"""The page of a driver, from a server that answers as an API server's proxy does."""
+
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from kubernetes.client import Configuration
+
+from millrace_operator.page.driver_page import MOST_BYTES, DriverPages
+
+from .fleets import ReviewsByList, ask, bearer, pages, query, served, status
+
+
+@contextmanager
+def proxy(code=200, kind="text/html; charset=utf-8", body=b"<title>fares</title>", location=None):
+    """A server that answers everything so, and the requests that it has got."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            if location:
+                self.send_header("Location", location)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield configured(f"http://127.0.0.1:{server.server_address[1]}"), asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def configured(host):
+    configuration = Configuration()
+    configuration.host = host
+    configuration.cert_file = configuration.key_file = "/nonexistent"  # the operator's own credentials are not used
+    return DriverPages(configuration)
+
+
+def test_it_is_asked_for_with_the_readers_token_and_shown_in_a_sandbox():
+    reviews = ReviewsByList(admin=None)
+    with proxy() as (drivers, asked), served(pages([query()], reviews, drivers=drivers)) as server:
+        code, headers, text = ask(server, "/queries/cabs/fares/live", **bearer("admin"))
+        assert 'href="fares/live"' in ask(server, "/queries/cabs/fares", **bearer("admin"))[2]
+        assert ask(server, "/queries/cabs/fares/page.css")[0] == 200
+    assert (code, text) == (200, "<title>fares</title>")
+    assert headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'; style-src 'self';")
+    assert "script-src" not in headers["Content-Security-Policy"]
+    assert asked == [("/api/v1/namespaces/cabs/pods/fares-driver-0:8080/proxy/", "Bearer admin")]
+
+
+def test_a_query_without_a_driver_has_no_such_page():
+    with proxy() as (drivers, asked):
+        fleet = pages([query(reported=status(driver=None))], ReviewsByList(admin=None), drivers=drivers)
+        with served(fleet) as server:
+            assert ask(server, "/queries/cabs/fares/live", **bearer("admin"))[0] == 404
+            assert "/live" not in ask(server, "/queries/cabs/fares", **bearer("admin"))[2]
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"code": 403}, "you may not get pods/proxy in namespace cabs"),
+        ({"code": 503}, "does not answer with a page (status 503)"),
+        ({"code": 302, "location": "http://169.254.169.254/"}, "does not answer with a page (status 302)"),
+        ({"kind": "application/json"}, "does not answer with a page (status 200)"),
+        ({"body": b"x" * (MOST_BYTES + 1)}, "has more than 1 MiB"),
+    ],
+)
+def test_whatever_else_a_pod_answers_is_not_shown(answer, problem):
+    with proxy(**answer) as (drivers, asked):
+        found = drivers.get("token", "cabs", "fares-driver-0")
+    assert problem in found
+    assert len(asked) == 1
+
+
+def test_a_pod_that_is_not_reached_is_a_reason():
+    assert "cannot be reached" in configured("http://127.0.0.1:1").get("token", "cabs", "fares-driver-0")
