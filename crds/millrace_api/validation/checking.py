@@ -138,7 +138,7 @@ class _Check:
                 hint = "name columns of single values, or leave it out"
                 self._add((*at, index), f'"{name}" is {column.type}, which no path can hold', hint)
             if name in names[:index]:
-                self._add((*at, index), f'"{name}" is there twice', "leave one out")
+                self._add((*at, index), f'"{name}" is listed twice', "leave one out")
         if names and {column.name for column in columns} <= set(names):
             self._add(at, "all columns are in the path", "write a column of the files in the schema")
 

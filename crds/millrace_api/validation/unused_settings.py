@@ -76,7 +76,7 @@ def _of_watermarks(python: PythonQuery, sources: Mapping[str, SourceSpec]) -> It
     if watermark is None or (window is not None and window.column.lower() == watermark.column.lower()):
         return
     why = "the aggregator has no window" if window is None else f"the window is over {window.column}"
-    hint = "give the aggregator a window over its column, or leave it out: until then all state is kept for ever"
+    hint = "give the aggregator a window over its column, or leave it out: without one, all state is kept forever"
     yield Problem(f"has no effect: {why}", hint, field=f"spec.sources.{name}.watermark")
 
 
