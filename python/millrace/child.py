@@ -27,7 +27,7 @@ from millrace_jobs.commands.run import GRACE, run_job
 from millrace_jobs.display.display import Summary
 from millrace_jobs.display.plain import PlainDisplay
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.query_file import add_import_folder, query_problems, query_warnings
+from millrace_jobs.run.query_file import add_import_folder, groups_in_python, query_problems, query_warnings
 from millrace_support.extras import extras_reported
 
 
@@ -148,7 +148,7 @@ def _prepared(request: Mapping[str, Any]) -> StreamQuery:
     add_import_folder(folder)
     use(query.spec.s3, query.spec.azure)
     own_code.use(query.spec.code, folder)
-    jvm.start(settings_of(query), quiet=True)
+    jvm.start(settings_of(query), quiet=True, grouping=groups_in_python(query))
     return query
 
 
