@@ -28,7 +28,7 @@ def executed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> nbform
         monkeypatch.setenv(variable, str(folder / ".jupyter"))
     notebook = read(name)
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=800, kernel_name="python3", resources=resources).execute()
     if os.environ.get("MILLRACE_GOLDENS") == "write":
         _write(notebook, GALLERY / name)
     return notebook
