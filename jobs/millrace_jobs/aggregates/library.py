@@ -138,8 +138,8 @@ class Quantiles:
 
     def init(self) -> State:
         """Return the state without numbers."""
-        sign = {"positive": [], "positive_counts": [], "negative": [], "negative_counts": []}
-        return sign | {"zeros": 0, "least": None, "most": None}
+        counts: State = {"positive": [], "positive_counts": [], "negative": [], "negative_counts": []}
+        return counts | {"zeros": 0, "least": None, "most": None}
 
     def update(self, state: State, batch: pa.RecordBatch) -> State:
         """Count numbers."""

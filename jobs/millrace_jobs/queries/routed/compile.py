@@ -84,9 +84,8 @@ def ahead_of(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
     held = holds_back(spec)
     if not held and not query.has_states:
         return ()
-    watermark = spec.sources[query.source].watermark
-    closes = query.window is not None and watermark is not None
-    closes = closes and query.window.column.lower() == watermark.column.lower()
+    window, watermark = query.window, spec.sources[query.source].watermark
+    closes = window is not None and watermark is not None and window.column.lower() == watermark.column.lower()
     if held and not closes:
         raise not_held_back("it has no window on the column of the watermark", spec)
     if spec.emit is Emit.ON_WINDOW_CLOSE and not closes:
