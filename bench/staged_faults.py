@@ -34,16 +34,16 @@ from lab.ports import free_port
 from lab.postgres import DATABASE, OWNER, PASSWORD, running_postgres
 
 _VERDICT = re.compile(r'<h2 id="verdict-title">([^<]*)</h2>')
-_PATIENCE = 300.0
+_PATIENCE = 900.0
 """Seconds in which a page has to show its fault on a busy machine."""
 
 _SETTLED = 10.0
 """Seconds from then to the picture."""
 
-_WELL = 4
+_WELL = 2
 """Batches before a fault."""
 
-_SLOW = 5
+_SLOW = 3
 """Batches with a slow sink before the picture."""
 
 _RATE = {"recordsPerSecond": 1000, "keys": 50}
