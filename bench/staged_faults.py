@@ -34,14 +34,17 @@ from lab.ports import free_port
 from lab.postgres import DATABASE, OWNER, PASSWORD, running_postgres
 
 _VERDICT = re.compile(r'<h2 id="verdict-title">([^<]*)</h2>')
-_PATIENCE = 300.0
+_PATIENCE = 900.0
 """Seconds in which a page has to show its fault on a busy machine."""
 
 _SETTLED = 10.0
 """Seconds from then to the picture."""
 
-_WELL = 4
+_WELL = 2
 """Batches before a fault."""
+
+_SLOW = 3
+"""Batches with a slow sink before the picture."""
 
 _RATE = {"recordsPerSecond": 1000, "keys": 50}
 
@@ -82,6 +85,7 @@ class StagedRun:
         self.stuck = folder / "stuck"
         self.environment: dict[str, str] = {"MILLRACE_STUCK": str(self.stuck)}
         self.process: subprocess.Popen[bytes] | None = None
+        self.begun = threading.Event()
 
     def page(self) -> str:
         """Return the page; empty while there is none."""
@@ -100,9 +104,10 @@ class StagedRun:
                 raise TimeoutError(f"the page does not show it: {_VERDICT.findall(page)}: {log}")
             time.sleep(0.5)
 
-    def wait_for_batches(self) -> None:
-        """Wait until the query has run well for some batches."""
-        self.wait_for(lambda page: (found := re.search(r">batch </span>(\d+)", page)) and int(found[1]) >= _WELL)
+    def wait_for_batches(self, more: int = 0) -> None:
+        """Wait until the query has run well for some batches, or until there are so many more."""
+        before = _batches(self.page()) + more if more else _WELL
+        self.wait_for(lambda page: _batches(page) >= before)
 
     @contextmanager
     def running(self, spec: Mapping[str, Any]) -> Iterator[None]:
@@ -126,12 +131,18 @@ class StagedRun:
                 process.wait()
 
 
+def _batches(page: str) -> int:
+    found = re.search(r">batch </span>(\d+)", page)
+    return int(found[1]) if found else 0
+
+
 _MILLRACE = (sys.executable, "-c", "from millrace_jobs.cli import main; main()")
 
 
 def hot_key(stage: StagedRun, _: ExitStack) -> dict[str, Any]:
     """A query whose hottest key has most of the records, under ``hash``."""
     stage.environment["MILLRACE_SLOW"] = "1"
+    stage.begun.set()
     return {
         "sources": {"events": {"rate": {**_RATE, "skew": 2.0}}},
         "query": {"python": {"aggregator": "bench.staged_faults:Waiting", "groupBy": ["key"]}},
@@ -158,6 +169,7 @@ def broken_broker(stage: StagedRun, stack: ExitStack) -> dict[str, Any]:
     def kill() -> None:
         stage.wait_for_batches()
         broker.kill()
+        stage.begun.set()
 
     for task in (produce, kill):
         threading.Thread(target=task, daemon=True).start()
@@ -182,6 +194,7 @@ def rejected_records(stage: StagedRun, _: ExitStack) -> dict[str, Any]:
             time.sleep(2)
 
     threading.Thread(target=write, daemon=True).start()
+    stage.begun.set()
     files = {"files": {"path": "in/*.csv", "format": "csv"}, "schema": "key INT, n INT"}
     return {
         "sources": {"events": {**files, "corruptRecords": {"policy": "Drop"}}},
@@ -200,6 +213,8 @@ def slow_sink(stage: StagedRun, stack: ExitStack) -> dict[str, Any]:
     def slow_down() -> None:
         stage.wait_for_batches()
         server.execute("CREATE TRIGGER slow BEFORE INSERT OR UPDATE ON totals FOR EACH ROW EXECUTE FUNCTION slow()")
+        stage.wait_for_batches(_SLOW)
+        stage.begun.set()
 
     threading.Thread(target=slow_down, daemon=True).start()
     stage.environment["DATABASE_PASSWORD"] = PASSWORD
@@ -208,6 +223,7 @@ def slow_sink(stage: StagedRun, stack: ExitStack) -> dict[str, Any]:
         "sources": {"events": {"rate": {"recordsPerSecond": 1000, "keys": 300}}},
         "query": {"sql": "SELECT key, count(*) AS rows FROM events GROUP BY key"},
         "sink": {"postgres": {**place, "user": OWNER, "password": {"env": "DATABASE_PASSWORD"}}},
+        "partitioner": {"algorithm": "pkg"},
     }
 
 
@@ -217,6 +233,7 @@ def stuck_batch(stage: StagedRun, _: ExitStack) -> dict[str, Any]:
     def block() -> None:
         stage.wait_for_batches()
         stage.stuck.touch()
+        stage.begun.set()
 
     threading.Thread(target=block, daemon=True).start()
     return {
@@ -253,6 +270,7 @@ def picture(fault: StagedFault, number: int, out: Path) -> None:
         stage = StagedRun(Path(folder))
         spec = fault.stage(stage, stack)
         with stage.running(spec):
+            stage.wait_for(lambda _: stage.begun.is_set())
             stage.wait_for(lambda page: set(_VERDICT.findall(page)) & set(fault.verdicts))
             time.sleep(_SETTLED)
             with Browser.start(Path(folder) / "browser") as browser:

@@ -58,12 +58,16 @@ from millrace_jobs.run.store_traffic import ObjectStoreTraffic
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.stores.requests import counting_in
-from millrace_support.http_server import HttpServer
+from millrace_support.http_server import HttpServer, ProbeResult
 from millrace_support.run_figures import Outcome
 from millrace_support.run_record import RunLine
 
 if TYPE_CHECKING:
     from millrace_jobs.display.display import Display
+
+
+def _starting() -> ProbeResult:
+    return ProbeResult(False, "starting")
 
 
 @dataclass
@@ -196,7 +200,8 @@ class Job:
         document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
         self._history.add(RunLine(time.time(), document, version("millrace"), timed=not self.once))
         self._page = LivePage(self._history, RunFacts(self.query, self._health.liveness, timed=not self.once))
-        probes, address = (self._health.liveness, self._health.readiness), (self.platform.host, self.metrics_port)
+        # not alive yet for the probes of a pod, so that one whose start takes too long is started again
+        probes, address = (_starting, self._health.readiness), (self.platform.host, self.metrics_port)
         self._server = HttpServer(CollectorRegistry(), *probes, *address, self._page.paths)
         self._server.start()
         self._stack.callback(self._server.close)
@@ -233,7 +238,9 @@ class Job:
         observer.advice = advice_on(self.query.spec, prepared.compiled, self._resources(opened))
         lookups = "" if prepared.lookups is None else prepared.lookups.listen(self.query)
         self._page.show(self._page_facts(prepared, lookups))
-        self._server.registry, server = metrics.registry, self._server
+        server = self._server
+        server.registry = metrics.registry
+        server.probes = {**server.probes, "/healthz": self._health.liveness}
         urls = {"page": f"{server.url}/", "metrics": f"{server.url}/metrics"}
         facts = urls | {"checkpoint": str(root), "results": prepared.sink.place}
         if lookups:

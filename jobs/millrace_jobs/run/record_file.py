@@ -49,9 +49,10 @@ class RecordFile:
             self._file.write(encode(line))
             if self._file.tell() > self._limit:
                 self._shrink()
-        except OSError as error:
+        except (OSError, MillraceError) as error:  # also where another has written something else into the file
             self.close()
-            self._failed(f"the record {self._path} ends here, and the run goes on: {error.strerror}")
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            self._failed(f"the record {self._path} ends here, and the run goes on: {why}")
 
     def close(self) -> None:
         """Close the file; later events are dropped."""

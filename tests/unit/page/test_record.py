@@ -128,6 +128,18 @@ def test_a_run_goes_on_when_its_record_cannot_be_written_any_more(tmp_path):
     assert said[0].startswith(f"the record {tmp_path}/run.jsonl ends here, and the run goes on: ")
 
 
+def test_a_run_goes_on_when_another_has_written_into_its_record(tmp_path):
+    said = []
+    record = RecordFile(tmp_path / "run.jsonl", "fares", said.append, limit=2000)
+    record.write(a_start())
+    with (tmp_path / "run.jsonl").open("a", encoding="utf-8") as other:
+        other.write("a note\n")
+    for line in a_record(10):
+        record.write(line)
+    assert len(said) == 1
+    assert "run.jsonl:2: this line is no event of a record" in said[0]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -27,6 +27,7 @@ from millrace_jobs.run import inputs, opening, platform, prepared_query
 from millrace_jobs.run import job as module
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
+from spark.live_pages import get
 from spark_logs import Log, offset
 
 DISTINCT = Native(parsed_query("SELECT DISTINCT cell FROM trips"), "it has DISTINCT")
@@ -234,3 +235,19 @@ def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_i
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
         start(a_query("spec", "sink", value={"kafka": kafka}))
+
+
+def test_the_page_says_what_the_start_does_and_probes_wait_for_its_end(start, monkeypatch):
+    """A pod whose start takes too long is started again, since its probe of a start has no good answer."""
+    urls, seen = [], []
+    serve = module.HttpServer.start
+    monkeypatch.setattr(module.HttpServer, "start", lambda server: (urls.append(server.url), serve(server)))
+
+    def look():
+        seen.extend((get(f"{urls[0]}/healthz"), get(f"{urls[0]}/")[1], get(f"{urls[0]}/metrics")))
+
+    start(planned=look)
+    alive, page, metrics = seen
+    assert alive == (503, "starting\n")
+    assert "Compiling the query, " in page
+    assert metrics == (200, "")
