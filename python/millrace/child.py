@@ -25,7 +25,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.commands.run import run_job
 from millrace_jobs.display.plain import PlainDisplay
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.query_file import add_import_folder, query_problems, query_warnings
+from millrace_jobs.run.query_file import add_import_folder, groups_in_python, query_problems, query_warnings
 from millrace_support.extras import extras_reported
 from millrace_support.run_figures import RunSummary
 
@@ -154,7 +154,7 @@ def _prepared(request: Mapping[str, Any]) -> StreamQuery:
     add_import_folder(folder)
     use(query.spec.s3, query.spec.azure)
     own_code.use(query.spec.code, folder)
-    jvm.start(settings_of(query), quiet=not request.get("debug"))
+    jvm.start(settings_of(query), quiet=not request.get("debug"), grouping=groups_in_python(query))
     return query
 
 

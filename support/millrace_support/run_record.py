@@ -105,7 +105,7 @@ class BatchPlan:
 
 
 @dataclass(frozen=True)
-class HotKeys:
+class HottestKeys:
     """The counts of the hottest keys of a batch, largest first, of ``whole`` records or matches.
 
     ``keys`` is the number of distinct keys, and ``is_exact`` whether that is a count and not an estimate.
@@ -122,6 +122,7 @@ class BatchDetails:
     """What the pages show of the newest batch only, beside its figures.
 
     ``steps`` has the seconds of Spark's steps by name, and ``work`` those in which tasks ran and results were written.
+    ``task_seconds`` is the time that all tasks took to read, compute and keep state, added up; None if it is unknown.
     ``behind`` is the backlog of the partitions with the longest ones, by source. ``watermark_delay`` is how far the
     watermark was behind the newest event time, in seconds.
     """
@@ -133,8 +134,8 @@ class BatchDetails:
     steps: Mapping[str, float] = field(default_factory=dict)
     plan: BatchPlan | None = None
     is_join: bool = False
-    hot_records: HotKeys | None = None
-    hot_matches: HotKeys | None = None
+    hot_records: HottestKeys | None = None
+    hot_matches: HottestKeys | None = None
     state_rows: int | None = None
     state_bytes: int = 0
     state_partitions: int | None = None
@@ -143,10 +144,11 @@ class BatchDetails:
     taken_from: Mapping[str, int] = field(default_factory=dict)
     waiting_in: Mapping[str, int] = field(default_factory=dict)
     behind: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    task_seconds: float | None = None
 
 
 @dataclass(frozen=True)
-class Prediction:
+class AlgorithmPrediction:
     """The batch time in seconds that ``auto`` predicts under an algorithm.
 
     ``imbalance`` is the largest load of a ``bearer``, such as a task, over the mean, less 1; ``aggregation_cost`` is a
@@ -246,7 +248,7 @@ class PredictionsLine:
 
     line: Literal["predictions"] = field(default="predictions", kw_only=True)
     time: float
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[AlgorithmPrediction, ...]
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ class EndLine:
     outcome: str
 
 
-Line = (
+RecordLine = (
     RunLine
     | StepLine
     | StartedLine
@@ -285,15 +287,15 @@ Line = (
 
 _BEGINNING = b'{"line":"run",'
 
-_LINE: TypeAdapter[Line] = TypeAdapter(Annotated[Line, Field(discriminator="line")])
+_LINE: TypeAdapter[RecordLine] = TypeAdapter(Annotated[RecordLine, Field(discriminator="line")])
 
 
-def encode(line: Line) -> bytes:
+def encode(line: RecordLine) -> bytes:
     """Return an event as a line of a record."""
     return _LINE.dump_json(line) + b"\n"
 
 
-def read_record(path: Path) -> list[Line]:
+def read_record(path: Path) -> list[RecordLine]:
     """Return the events of a record; what a killed process left of its last line is left out.
 
     Raises:
@@ -310,7 +312,7 @@ def read_record(path: Path) -> list[Line]:
     return lines
 
 
-def _lines(content: bytes, path: Path) -> Iterator[Line]:
+def _lines(content: bytes, path: Path) -> Iterator[RecordLine]:
     whole = content.split(b"\n")
     for number, text in enumerate(whole[:-1], 1):
         if text.startswith(_BEGINNING):
@@ -363,12 +365,12 @@ def require_record_of(path: Path, name: str) -> None:
             raise MillraceError(Problem(problem, "write the name of another file", field="--record"))
 
 
-def halved(lines: Iterable[Line]) -> list[Line]:
+def halved(lines: Iterable[RecordLine]) -> list[RecordLine]:
     """Return a record in which pairs of batches that follow one another are combined, and so are idle triggers.
 
     What a batch had beside its figures is kept of the later one of a pair.
     """
-    kept: list[Line] = []
+    kept: list[RecordLine] = []
     for line in lines:
         before = kept[-1] if kept else None
         if isinstance(line, BatchLine) and isinstance(before, BatchLine) and _can_join(before, line):

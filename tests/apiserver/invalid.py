@@ -41,6 +41,24 @@ INVALID = (
     Invalid(MINIMAL, 11, "  sink: {python: {write: alerts.write}}", "sink.python.write in body should match"),
     Invalid(
         MINIMAL,
+        10,
+        '    aggregates: {Top: {python: "routes:Top"}}\n    sql: SELECT Top(fare) FROM trips',
+        "an aggregate's name is what the SQL calls it by",
+    ),
+    Invalid(
+        MINIMAL,
+        10,
+        '    aggregates: {top: {python: "routes.Top"}}\n    sql: SELECT top(fare) FROM trips',
+        "aggregates.top.python in body should match",
+    ),
+    Invalid(
+        MINIMAL,
+        10,
+        '    aggregates: {top: {builtin: Top}}\n    sql: SELECT top(fare) FROM trips',
+        'aggregates.top.builtin: Unsupported value: "Top"',
+    ),
+    Invalid(
+        MINIMAL,
         12,
         "  additionalOutputs: {Final: {emit: OnUpdate, sink: {files: {path: out, format: csv}}}}",
         "an output's name is part of the names of what it writes",

@@ -67,6 +67,7 @@ def test_a_query_over_time_has_its_batches_its_plans_and_its_verdicts(start, con
     assert newest.figures.imbalance == pytest.approx(4.12)
     assert newest.figures.p95 == pytest.approx(3.0, rel=0.1)  # the bound of its bucket
     assert newest.details.steps["addBatch"] == pytest.approx(2.8)
+    assert newest.details.task_seconds == pytest.approx(sum(LATE.route) + sum(LATE.combine) + LATE.merge_seconds)
     assert newest.details.behind == {"trips": {"rides-3": 60}}
     assert (newest.details.plan.algorithm, newest.details.plan.workers) == ("hash", 8)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.changes import CheckpointChange
 from millrace_api.model.values import text
 
 PYTHON_PATH = "[A-Za-z_][A-Za-z0-9_]*(\\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*"
@@ -55,19 +56,26 @@ class BuiltinAggregator(StrEnum):
     TOP_K = "TopK"
     QUANTILES = "Quantiles"
     HISTOGRAM = "Histogram"
+    LATEST = "Latest"
 
 
 class AggregateSpec(Model):
     """An aggregator that the SQL calls like an aggregate function, over the arguments of the records of a group."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("python", "builtin", hint='write python: "module:Name", or builtin: TopK, Quantiles or Histogram'),
+        exactly_one(
+            "python", "builtin", hint='write python: "module:Name", or builtin: TopK, Quantiles, Histogram or Latest'
+        ),
     )
 
-    python: AggregatorPath | None = Field(
+    python: Annotated[AggregatorPath | None, CheckpointChange.STATE] = Field(
         default=None, description="A class of your own, module:Name.", examples=["mypackage.routes:TopRoutes"]
     )
-    builtin: BuiltinAggregator | None = Field(
-        default=None, description="TopK: the most frequent values. Quantiles: quantiles. Histogram: counts by range."
+    builtin: Annotated[BuiltinAggregator | None, CheckpointChange.STATE] = Field(
+        default=None,
+        description="TopK: the most frequent values. Quantiles: quantiles of numbers. Histogram: counts of numbers by "
+        "range. Latest: the last value by time.",
     )
-    options: dict[str, Any] = Field(default={}, description="Keyword arguments of the class.")
+    options: Annotated[dict[str, Any], CheckpointChange.STATE] = Field(
+        default={}, description="Keyword arguments of the class."
+    )

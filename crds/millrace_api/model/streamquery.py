@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,10 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
-from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, AggregatorPath, FunctionName, FunctionSpec
+from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
@@ -31,15 +32,12 @@ from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
 from millrace_api.model.values import (
     SOURCE_NAME,
-    ColumnName,
-    ColumnPath,
     Flag,
     OutputName,
     PositiveDuration,
     SourceName,
     Text,
     WholeNumber,
-    text,
 )
 
 API_VERSION = "millrace.io/v1alpha1"
@@ -83,39 +81,6 @@ class Emit(StrEnum):
     ON_UPDATE = "OnUpdate"
     ON_WINDOW_END = "OnWindowEnd"
     ON_WINDOW_CLOSE = "OnWindowClose"
-
-
-class WindowSpec(Model):
-    """A tumbling window on event time, or a hopping one where ``slide`` is given."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "slide is longer than size",
-            "write a slide of at most the size, or leave it out for a tumbling window",
-            ("size", "slide"),
-            None,  # the lengths are text to CEL
-            lambda w: w.slide is None or w.slide.microseconds <= w.size.microseconds,
-        ),
-    )
-
-    column: ColumnPath = Field(
-        description="TIMESTAMP column with the event time; also a field of a STRUCT, if the watermark is on it.",
-        examples=["pickup"],
-    )
-    size: PositiveDuration = Field(description="Length of the window.", examples=["10m"])
-    slide: PositiveDuration | None = Field(default=None, description="Distance between windows; default: the size.")
-
-
-class PythonQuery(Model):
-    """An aggregation by a Python class that follows the Aggregator protocol."""
-
-    aggregator: AggregatorPath = Field(description="The class, module:Name.", examples=["mypackage.routes:TopRoutes"])
-    source: SourceName | None = Field(default=None, description="Source it reads; required if there are several.")
-    group_by: tuple[ColumnName, ...] = Field(
-        default=(), max_length=32, description="Columns of the key; default: one group for all."
-    )
-    window: WindowSpec | None = Field(default=None, description="Event-time window that is part of the key.")
-    options: dict[str, Any] = Field(default={}, description="Keyword arguments of the class.")
 
 
 class Query(Model):

@@ -71,7 +71,6 @@ def parsed_sql(spec: Spec) -> ParsedQuery:
     return parsed_query(spec.query.sql or "", frozenset(spec.query.aggregates or ()))
 
 
-@lru_cache(maxsize=4)
 def parsed_query(text: str, aggregates: frozenset[str] = frozenset()) -> ParsedQuery:
     """Parse the SQL of a query, or return it as it was parsed before; comments are removed.
 
@@ -83,6 +82,11 @@ def parsed_query(text: str, aggregates: frozenset[str] = frozenset()) -> ParsedQ
     Raises:
         MillraceError: if the text does not parse or is not one query; syntax errors have line and column of the text.
     """
+    return _parsed(text, aggregates)
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str, aggregates: frozenset[str]) -> ParsedQuery:
     tree = parse_query(text)
     for call in list(own_calls(tree, aggregates)):
         aggregate = exp.AnonymousAggFunc(this=own_name(call), expressions=call.expressions)

@@ -282,7 +282,7 @@ class _StreamCheck:
         else:
             reason = unbounded(scope, select, join, self._watermarks)
             if reason is not None:
-                message = f"a join of two streams would keep its records for ever: it has {reason}"
+                message = f"a join of two streams would keep its records forever: it has {reason}"
                 hint = f"add {_RANGE} to the condition, or read one of them as a table: table: {{keys: [...]}}"
                 yield self._at(start, message, hint)
 
@@ -301,7 +301,7 @@ class _StreamCheck:
             message = f"a {name} of two streams needs a range of event time, or a record would wait forever"
             yield self._at(start, message, f"add {_RANGE} to the condition")
         elif (reason := unending(scope, select, join, self._watermarks)) is not None:
-            message = f"a record of a {name} would wait for ever, since the condition has {reason}"
+            message = f"a record of a {name} would wait forever, since the condition has {reason}"
             yield self._at(start, message, f"add {_RANGE} to the condition")
 
     def _ignores_event_time(self, join: exp.Join) -> bool:

@@ -12,8 +12,9 @@ from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.files import FileFormat
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sources import RecordFormat, SourceSpec
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
+from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import (
     EVENT_TIME,
     Column,
@@ -137,7 +138,7 @@ class _Check:
                 hint = "name columns of single values, or leave it out"
                 self._add((*at, index), f'"{name}" is {column.type}, which no path can hold', hint)
             if name in names[:index]:
-                self._add((*at, index), f'"{name}" is there twice', "leave one out")
+                self._add((*at, index), f'"{name}" is listed twice', "leave one out")
         if names and {column.name for column in columns} <= set(names):
             self._add(at, "all columns are in the path", "write a column of the files in the schema")
 

@@ -130,8 +130,9 @@ def _has_parts(field: str) -> bool:
 
 
 def _pattern(field: str) -> str:
-    """Return a field with ``*`` for the name of a source or an output."""
+    """Return a field with ``*`` for the name of a source, an output or an aggregator."""
     parts = field.split(".")
-    if parts[:2] in (["spec", "sources"], ["spec", "additionalOutputs"]) and len(parts) > 2:
-        parts[2] = "*"
+    for names in (["spec", "sources"], ["spec", "additionalOutputs"], ["spec", "query", "aggregates"]):
+        if parts[: len(names)] == names and len(parts) > len(names):
+            parts[len(names)] = "*"
     return ".".join(parts)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace_api.errors import MillraceError, Problem, suggest
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sinks import SinkSpec
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import Group, GroupColumn, is_window, query_groups
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.result_names import expanded_names, output_names

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -65,7 +66,7 @@ class SqlAggregator:
         with self._running("update"):
             states = [
                 self.aggregator.update(self.aggregator.init(), batch.slice(begin, end - begin))
-                for begin, end in zip(offsets, offsets[1:], strict=False)
+                for begin, end in pairwise(offsets)
             ]
         return self.encoded(states)
 
@@ -73,7 +74,7 @@ class SqlAggregator:
         """Return the states of groups, each merged from those of the rows with these numbers; NULL if all are NULL."""
         held, offsets = states.take(rows.flatten()), _offsets(rows)
         places, merged = offsets[: len(rows)], list[State]()
-        for group, (begin, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+        for group, (begin, end) in enumerate(pairwise(offsets)):
             parts = [state for state in held[begin:end].to_pylist() if state is not None] if end - begin > 1 else []
             if parts:
                 places[group] = len(held) + len(merged)

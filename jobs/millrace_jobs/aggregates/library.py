@@ -1,7 +1,7 @@
 """Aggregators that come with Millrace, for ``query.aggregates`` and ``query.python``; see docs/own-code.md.
 
-Each has a state of limited size. What ``Quantiles`` and ``Histogram`` count does not depend on the order of records or
-merges; the counts of ``TopK`` do once a group has more values than it keeps, within the limits that it returns.
+Each has a state of limited size. Results do not depend on the order of records or merges, but for the counts of
+``TopK`` once a group has more values than it keeps, within the limits that it returns.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_jobs.aggregates.protocol import State
@@ -23,12 +25,12 @@ _MOST_ENTRIES = 100_000
 
 
 class TopK:
-    """The ``k`` most frequent values of a group, the most frequent first, as structs of ``value``, ``count``, ``at_most``.
+    """The ``k`` most frequent values of a group with their counts, the most frequent first.
 
-    The counts are exact in a group of up to ``capacity`` distinct values. In one with more, a value has been counted at
-    least ``count`` and at most ``at_most`` times, which differ by at most 1 / (``capacity`` + 1) of the group's values; a
-    value that was counted more often than that is never missing. Of equal counts, the lower value comes first. NULL is
-    not counted.
+    A result is a list of structs of ``value``, ``count`` and ``at_most``. The counts are exact in a group of up to
+    ``capacity`` distinct values. In one with more, a value has come at least ``count`` and at most ``at_most`` times,
+    which differ by at most 1 / (``capacity`` + 1) of the number of values. A value that has come more often than this
+    difference is kept. Of equal counts, the lower value comes first. NULL is not counted.
 
     It is the mergeable summary of Misra and Gries (Agarwal, Cormode, Huang, Phillips, Wei, Yi: Mergeable Summaries,
     PODS 2012): what exceeds the capacity is subtracted from all counts. The state has at most ``capacity`` values with
@@ -92,10 +94,10 @@ class TopK:
 class Quantiles:
     """Quantiles of a group's numbers, each within a relative ``error`` of the number that has its rank.
 
-    It is DDSketch (Masson, Rim, Lee: DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees,
-    VLDB 2019): numbers are counted by the powers of gamma = (1 + error) / (1 - error) between which they lie. Counts are
-    sums, so that a batch which is run again, and records which are divided otherwise, give the same quantiles; sketches
-    that draw random numbers do not.
+    It is DDSketch (Masson, Rim, Lee: DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error
+    Guarantees, VLDB 2019): numbers are counted by the powers of gamma = (1 + error) / (1 - error) between which they
+    lie. Counts are sums, so a batch that is run again, and records that are divided in another way, give the same
+    quantiles. Sketches that draw random numbers do not.
 
     Numbers of each sign have at most ``buckets`` counts, for the highest absolute values; those below share the last
     one. NULL and NaN are not counted. The state has at most 2 * ``buckets`` + 2 pairs of an index and a count.
@@ -238,6 +240,60 @@ class Histogram:
     def finish(self, state: State) -> State:
         """Return the counts, in the order of the ranges."""
         return state
+
+
+class Latest:
+    """The value of the record with the latest time, as ``max_by(value, at)``; of equal times, the greatest value.
+
+    A record without a time is left out; one without a value counts, so that the result can be NULL. The state is one
+    value and one time.
+    """
+
+    def __init__(self, type: str = "STRING", column: str = "value", time: str = "at") -> None:
+        """Make an aggregator.
+
+        Args:
+            type: Spark SQL type of the values, which is not nested. Others are cast to it.
+            column: column of the source with the values, where the aggregator is not called by SQL.
+            time: column of the source with the times, where it is not called by SQL.
+
+        Raises:
+            ValueError: the type is nested or a TIMESTAMP.
+        """
+        kind = declared_schema(f"value {type}").field(0).type
+        if pa.types.is_nested(kind) or pa.types.is_timestamp(kind):
+            raise ValueError(f"type must be that of a single value, and no TIMESTAMP: {type}")
+        self.columns = (column, time)
+        self.state_schema = pa.schema([("value", kind), ("micros", pa.int64())])
+        self.result_schema = pa.schema([("value", kind)])
+        self._type = kind
+
+    def init(self) -> State:
+        """Return the state without a record."""
+        return {"value": None, "micros": None}
+
+    def update(self, state: State, batch: pa.RecordBatch) -> State:
+        """Take records in."""
+        micros = batch.column(1).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        newest = pc.max(micros)
+        if not newest.is_valid:
+            return state
+        values = batch.column(0).filter(pc.equal(micros, newest)).cast(self._type)
+        return self.merge(state, {"value": pc.max(values).as_py(), "micros": newest.as_py()})
+
+    def merge(self, a: State, b: State) -> State:
+        """Return the state with the later time."""
+        known = [each for each in (a, b) if each["micros"] is not None]
+        return max(known, key=_by_time, default=a)
+
+    def finish(self, state: State) -> State:
+        """Return the value."""
+        return {"value": state["value"]}
+
+
+def _by_time(state: State) -> tuple[Any, ...]:
+    value = state["value"]
+    return (state["micros"], value is not None, *([] if value is None else [value]))
 
 
 def _numbers(column: pa.Array) -> NDArray[np.float64]:

@@ -76,7 +76,7 @@ def query_for_spark(
     from millrace_jobs.checkpoint.spark_settings import settings_of
     from millrace_jobs.own_code import own_code
     from millrace_jobs.process import jvm
-    from millrace_jobs.run.query_file import errors_located_in, query_of
+    from millrace_jobs.run.query_file import errors_located_in, groups_in_python, query_of
     from millrace_jobs.stores.spark import use
 
     given = file if isinstance(file, GivenFile) else GivenFile(file, file.absolute().parent)
@@ -84,5 +84,5 @@ def query_for_spark(
     with errors_located_in(given.path, query.name):
         use(query.spec.s3, query.spec.azure)
         own_code.use(query.spec.code, given.folder)
-        jvm.start(settings_of(query), quiet=not debug)
+        jvm.start(settings_of(query), quiet=not debug, grouping=groups_in_python(query))
     return query

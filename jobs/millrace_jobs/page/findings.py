@@ -28,6 +28,9 @@ TREND = 12
 SKEWED = 0.5
 """Load of the busiest worker over the mean, less 1, from which a load counts as skewed."""
 
+SLOW_SINK_SECONDS = 1.0
+"""Seconds of a batch, beyond those of its tasks, from which they count as those of the sink and not of Spark."""
+
 OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
 """A batch is overdue after so many intervals, and not before so many seconds."""
 
@@ -84,7 +87,8 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
             f"and the last batch took {seconds_text(run.batches[-1].seconds)}",
-            "compare the steps of the newest batch; a batch right after a start or a change of plan takes longer",
+            "see whether own code, the sink or a source waits for something; right after a start or a change of plan, "
+            "a batch takes longer",
         )
     recent = [each for each in run.batches if each.rows][-RECENT:]
     if not recent:
@@ -143,6 +147,13 @@ def _falls(batches: tuple[BatchFigures, ...]) -> bool:
 
 def _faster(newest: BatchDetails | None, spec: Spec, imbalance: float) -> str:
     """Return what would make batches faster, by what takes most of their time."""
+    if newest is not None and newest.task_seconds is not None:
+        written = newest.work - newest.task_seconds  # at least: tasks run side by side
+        if written > max(newest.seconds * 2 / 3, SLOW_SINK_SECONDS):
+            return (
+                f"all tasks together took {seconds_text(newest.task_seconds)} to read and compute, and writing the "
+                f"results {seconds_text(written)} or more: look at what spec.sink writes to"
+            )
     if imbalance >= SKEWED and spec.partitioner.algorithm is not Algorithm.AUTO:
         return _even_out(spec)
     if newest is not None and newest.work < newest.seconds / 2:

@@ -19,6 +19,7 @@ from millrace_jobs.selection.switch import Candidate, Switch
 from millrace_jobs.sketches.key_profile import KeyProfile
 from millrace_support.run_record import (
     MAX_MESSAGE_CHARACTERS,
+    AlgorithmPrediction,
     BatchDetails,
     BatchFigures,
     BatchLine,
@@ -26,12 +27,11 @@ from millrace_support.run_record import (
     DecisionLine,
     EndLine,
     FailureLine,
-    HotKeys,
+    HottestKeys,
     IdleLine,
-    Line,
     MessageLine,
-    Prediction,
     PredictionsLine,
+    RecordLine,
     RunLine,
     StartedLine,
     StepLine,
@@ -92,7 +92,7 @@ class RunSnapshot:
     chooses: bool
     plan_origin: str
     output: str
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[AlgorithmPrediction, ...]
     switch: DecisionLine | None
     failing: RunFailure | None
     failure: RunFailure | None
@@ -113,7 +113,7 @@ class RunHistory:
     def __init__(
         self,
         clock: Callable[[], float] = time.time,
-        record: Callable[[Line], None] = lambda _: None,
+        record: Callable[[RecordLine], None] = lambda _: None,
         max_messages: int = MAX_MESSAGES,
     ) -> None:
         self._clock, self._record = clock, record
@@ -125,14 +125,14 @@ class RunHistory:
         self._newest: BatchDetails | None = None
         self._delay = WatermarkDelay()
         self._rows = self._late = self._rejected = self._incomplete = 0
-        self._predictions: tuple[Prediction, ...] = ()
+        self._predictions: tuple[AlgorithmPrediction, ...] = ()
         self._switch: DecisionLine | None = None
         self._failing: RunFailure | None = None
         self._failure: RunFailure | None = None
         self._outcome = self._step = ""
         self._started = StartedLine(self._began)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: RecordLine) -> None:
         """Take an event in."""
         with self._lock:
             self._record(line)
@@ -200,7 +200,9 @@ class RunHistory:
     def predicted(self, candidates: Mapping[str, Candidate]) -> None:
         """Note what ``auto`` predicts."""
         found = tuple(
-            Prediction(each.algorithm, each.time.total, each.imbalance, each.aggregation_cost, each.bearer, each.parts)
+            AlgorithmPrediction(
+                each.algorithm, each.time.total, each.imbalance, each.aggregation_cost, each.bearer, each.parts
+            )
             for each in candidates.values()
         )
         if found != self._predictions:
@@ -296,7 +298,9 @@ def _details(report: BatchReport, delay: float | None) -> BatchDetails:
         plan=None if pin is None else BatchPlan(pin.epoch, pin.algorithm, pin.workers, pin.replicas),
         is_join=not report.worker_rows and bool(report.joins),
         hot_records=_hot_records(report.profile),
-        hot_matches=HotKeys(_hottest(count for load in report.joins for count in load.hot), pairs) if pairs else None,
+        hot_matches=HottestKeys(_hottest(count for load in report.joins for count in load.hot), pairs)
+        if pairs
+        else None,
         state_rows=report.state_rows,
         state_bytes=report.state_bytes,
         state_partitions=report.state_partitions,
@@ -305,14 +309,21 @@ def _details(report: BatchReport, delay: float | None) -> BatchDetails:
         taken_from=dict(report.taken_from),
         waiting_in=dict(report.waiting_in),
         behind=_behind(report.behind),
+        task_seconds=_task_seconds(report),
     )
 
 
-def _hot_records(profile: KeyProfile | None) -> HotKeys | None:
+def _task_seconds(report: BatchReport) -> float | None:
+    if not report.route and not report.combine:
+        return None
+    return sum(report.route) + sum(report.combine) + report.merge_seconds + report.search_seconds
+
+
+def _hot_records(profile: KeyProfile | None) -> HottestKeys | None:
     if profile is None or not profile.rows:
         return None
     keys = profile.sample if profile.complete else profile.heavy
-    return HotKeys(_hottest(keys.counts.tolist()), profile.rows, profile.distinct, profile.complete)
+    return HottestKeys(_hottest(keys.counts.tolist()), profile.rows, profile.distinct, profile.complete)
 
 
 def _hottest(counts: Iterable[int]) -> tuple[int, ...]:

@@ -107,7 +107,8 @@ def _steps(view: PageView) -> Element | None:
     if not view.steps:
         return None
     table = bars(view.steps, ("step", "time", "share"), "Steps of the newest batch")
-    return section("steps", "Newest batch", element("h3", view.steps_title), table)
+    note = element("p", view.steps_note, class_="note") if view.steps_note else None
+    return section("steps", "Newest batch", element("h3", view.steps_title), table, note)
 
 
 def _state(view: PageView) -> Element | None:

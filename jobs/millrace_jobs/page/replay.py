@@ -30,8 +30,8 @@ from millrace_support.run_record import (
     EndLine,
     FailureLine,
     IdleLine,
-    Line,
     MessageLine,
+    RecordLine,
     RunLine,
     StartedLine,
     StepLine,
@@ -91,7 +91,7 @@ class RunReport:
     millrace: str
 
 
-def replayed(lines: Sequence[Line], since: float | None = None, until: float | None = None) -> RunReport:
+def replayed(lines: Sequence[RecordLine], since: float | None = None, until: float | None = None) -> RunReport:
     """Return the report of a record, or of a part of its time.
 
     Args:
@@ -156,7 +156,7 @@ class _Replay:
         self._plan: BatchPlan | None = None
         self._verdict: PageFinding | None = None
         self._since_start = 0
-        self._before: Line | None = None
+        self._before: RecordLine | None = None
 
     def facts(self, run: RunSnapshot) -> RunFacts:
         """Return what the page knows of the run beside its history."""
@@ -169,7 +169,7 @@ class _Replay:
         facts = self.facts(run)
         return findings(run, self._query.spec, facts.failing(), _ALIVE, now, timed=facts.timed)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: RecordLine) -> None:
         """Take an event in."""
         is_shown = line.time >= self.since
         if is_shown and self._is_overdue(line.time):
@@ -213,7 +213,7 @@ class _Replay:
         if self._since_start > WARM and is_slowest:
             self.slowest = line.details
 
-    def _entries(self, line: Line) -> Iterator[TimelineEntry]:
+    def _entries(self, line: RecordLine) -> Iterator[TimelineEntry]:
         match line:
             case RunLine():
                 if self._before is not None and not isinstance(self._before, EndLine):
@@ -253,7 +253,7 @@ def plan_text(plan: BatchPlan) -> str:
     return f"{plan.algorithm}, n={plan.workers}, m={plan.replicas}, epoch {plan.epoch}"
 
 
-def _ending(lines: Sequence[Line], *, is_cut: bool) -> list[TimelineEntry]:
+def _ending(lines: Sequence[RecordLine], *, is_cut: bool) -> list[TimelineEntry]:
     """Return what a record says by its end, if it is not the end of a run."""
     started = next(line for line in reversed(lines) if isinstance(line, RunLine))
     if is_cut or started.origin or isinstance(lines[-1], EndLine):

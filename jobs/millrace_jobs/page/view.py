@@ -15,7 +15,7 @@ from millrace_jobs.page.history import RunSnapshot
 from millrace_support.http_server import Probe
 from millrace_support.pages.tables import Table
 from millrace_support.pages.verdict import PageFinding
-from millrace_support.run_record import BatchDetails, BatchFigures, HotKeys, Prediction
+from millrace_support.run_record import AlgorithmPrediction, BatchDetails, BatchFigures, HottestKeys
 from millrace_support.terminal_texts import count_text
 
 SHOWN_IN_TABLE = 30
@@ -108,6 +108,7 @@ class PageView:
     hot_keys_note: str
     steps: tuple[Bar, ...]
     steps_title: str
+    steps_note: str
     state: tuple[tuple[str, str], ...]
     sources: Table
     key: tuple[str, ...]
@@ -148,6 +149,7 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Ex
         hot_keys_note=hot_note,
         steps=() if report is None else steps_of(report),
         steps_title="" if report is None else f"Batch {report.batch}: {seconds_text(report.seconds)}",
+        steps_note=_steps_note(report),
         state=_state(run),
         sources=_source_table(facts.query, report),
         key=facts.key,
@@ -276,10 +278,14 @@ def _why_plan(run: RunSnapshot, facts: RunFacts) -> str:
         return run.plan_origin
     if wanted is Algorithm.AUTO:
         return "The query has nothing to place, so auto has no choice: Spark's own plan runs it."
-    return f"spec.partitioner.algorithm is {wanted}. With auto, the run compares what the others would cost."
+    if run.predictions:
+        return (
+            f"spec.partitioner.algorithm is {wanted}. Below is what a batch would take under the others, as predicted."
+        )
+    return f"spec.partitioner.algorithm is {wanted}."
 
 
-def _candidate_table(predictions: Sequence[Prediction], newest: BatchDetails | None) -> Table:
+def _candidate_table(predictions: Sequence[AlgorithmPrediction], newest: BatchDetails | None) -> Table:
     if not predictions:
         return Table((), ())
     running = "" if newest is None or newest.plan is None else newest.plan.algorithm
@@ -330,7 +336,7 @@ def _hot_keys(newest: BatchDetails | None) -> tuple[tuple[Bar, ...], str]:
     return _shares(hot), f"Shares of the records of batch {newest.batch}, which has {about}{hot.keys:,} keys."
 
 
-def _shares(hot: HotKeys) -> tuple[Bar, ...]:
+def _shares(hot: HottestKeys) -> tuple[Bar, ...]:
     shares = [(number, count / hot.whole) for number, count in enumerate(hot.counts, 1)]
     return tuple(Bar(_ordinal(number), 0.0, min(share, 1.0), (f"{share:.1%}",)) for number, share in shares)
 
@@ -351,6 +357,15 @@ def steps_of(report: BatchDetails) -> tuple[Bar, ...]:
         bars.append(Bar(label, start, length, (seconds_text(seconds), f"{seconds / report.seconds:.0%}")))
         start += length
     return tuple(bars)
+
+
+def _steps_note(newest: BatchDetails | None) -> str:
+    if newest is None or newest.task_seconds is None:
+        return ""
+    return (
+        f"All tasks of compute and write took {seconds_text(newest.task_seconds)}, added up; "
+        "what that does not account for is the sink's, and Spark's."
+    )
 
 
 def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""The aggregators of a query's own that its SQL calls: loading them, checking their calls, and their types for Spark."""
+"""The aggregators of a query's own: how they are loaded, their calls checked, and their types made known to Spark."""
 
 from __future__ import annotations
 

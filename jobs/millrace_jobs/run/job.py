@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,7 +47,7 @@ from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
-from millrace_jobs.run.plans import AutoPlans, first_plan, followed_plans, given_plans
+from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.prepared_query import PreparedQuery, output_keys, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
@@ -229,6 +230,7 @@ class Job:
         shown = (setup.display, metrics, self._health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports, history=self._history)
         observer.failing = self._failing
+        observer.advice = advice_on(self.query.spec, prepared.compiled, self._resources(opened))
         lookups = "" if prepared.lookups is None else prepared.lookups.listen(self.query)
         self._page.show(self._page_facts(prepared, lookups))
         self._server.registry, server = metrics.registry, self._server
@@ -279,13 +281,13 @@ class Job:
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
 
-        def resources() -> Resources:
-            return Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)
-
         spec = self.query.spec
         first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
-        chooser = resources if self.platform.chooses_algorithm else None
+        chooser = self._resources(opened) if self.platform.chooses_algorithm else None
         return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
+
+    def _resources(self, opened: OpenedRun) -> Callable[[], Resources]:
+        return lambda: Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)
 
     def _supervise(self, opened: OpenedRun, run: RunLoop, observer: Observer) -> None:
         """Run the loop to its end, and show the summary of the run."""

@@ -18,7 +18,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.job_metrics import JobMetrics
-from millrace_jobs.run.plans import AutoPlans
+from millrace_jobs.run.plans import AlgorithmAdvice, AutoPlans
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.run.store_traffic import ObjectStoreTraffic
 from millrace_jobs.session import ExecutorState
@@ -126,6 +126,9 @@ class Observer:
     health: Health
     platform: Platform
     auto: AutoPlans | None = None
+    advice: AlgorithmAdvice | None = field(default=None, kw_only=True)
+    """Predicts the other algorithms where the spec names one."""
+
     waiting: str = ""
     """The message to show when the query has nothing to do for the first time; empty for none."""
     tally: RunTally = field(default_factory=RunTally)
@@ -155,6 +158,8 @@ class Observer:
             self.history.predicted(self.auto.selector.candidates)
             if switch is not None:
                 self.history.switched(switch)
+        elif self.advice is not None:
+            self.history.predicted(self.advice.observe(report))
 
     def message(self, text: str) -> None:
         """Show the user a message."""

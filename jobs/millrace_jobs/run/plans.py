@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm, Placement
@@ -14,7 +14,8 @@ from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_pr
 from millrace_jobs.queries.execution import AlgorithmChoice, CompiledQuery, Execution
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.selection.costs import MeasuredBatch, Resources
-from millrace_jobs.selection.switch import Switch
+from millrace_jobs.selection.selector import Selector
+from millrace_jobs.selection.switch import Candidate, Switch
 
 AUTO_IS_INLINE = (
     "placement Auto is Inline on one machine: replicas in processes of their own would compete with Spark for its cores"
@@ -63,6 +64,38 @@ def followed_plans(
     if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or choice is None:
         return plans
     return AutoPlans(plans, first.algorithm, choice, resources, message, first.placement)
+
+
+def advice_on(spec: Spec, compiled: CompiledQuery, resources: Callable[[], Resources]) -> AlgorithmAdvice | None:
+    """Return what predicts the other algorithms beside the one that the spec names; None if there is no choice."""
+    partitioner, choice = spec.partitioner, compiled.execution.choice
+    fixed, placement = partitioner.algorithm, partitioner.placement.at_start
+    if fixed is Algorithm.AUTO or choice is None or fixed.value not in choice.candidates(placement):
+        return None
+    return AlgorithmAdvice(fixed, choice.selector(resources(), fixed.value, placement), resources)
+
+
+class AlgorithmAdvice:
+    """The predictions that ``auto`` would make, for a query whose spec names an algorithm.
+
+    They are made as often as by ``auto``, from what batches report anyway: after the first batches, then less often.
+
+    Args:
+        fixed: the algorithm of the spec.
+        selector: learns from the batches, and is kept at this algorithm.
+        resources: returns the resources that the tasks run on.
+    """
+
+    def __init__(self, fixed: Algorithm, selector: Selector, resources: Callable[[], Resources]) -> None:
+        self._fixed, self._selector, self._resources = fixed, selector, resources
+
+    def observe(self, report: BatchReport) -> Mapping[str, Candidate]:
+        """Learn from a finished batch; return the latest predictions."""
+        if report.pin is not None:
+            self._selector.use(self._resources())
+            self._selector.observe(measured(report))
+            self._selector.algorithm = self._fixed.value
+        return self._selector.candidates
 
 
 def unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:

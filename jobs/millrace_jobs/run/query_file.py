@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.deployment import PlacementSetting
+from millrace_api.model.deployment import Algorithm, PlacementSetting
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries, locate, query_documents, validate_file
@@ -63,6 +63,13 @@ def query_of(
         raise MillraceError(Problem(message, "rename the folder", str(file)))
     add_import_folder(folder)
     return chosen[0]
+
+
+def groups_in_python(query: StreamQuery) -> bool:
+    """Return whether it is sure before Spark starts that Python tasks hash keys: not where Spark's plan may do all."""
+    spec = query.spec
+    by_spark = spec.partitioner.algorithm in (Algorithm.AUTO, Algorithm.NATIVE)
+    return spec.query.python is not None or not by_spark
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_support.run_record import Line, encode, halved, read_record, require_record_of
+from millrace_support.run_record import RecordLine, encode, halved, read_record, require_record_of
 
 MAX_RECORD = 8 << 20
 """Maximum size of a record in bytes: some 10,000 batches in full."""
@@ -41,7 +41,7 @@ class RecordFile:
             problem = f"the record {path} cannot be written: {error.strerror}"
             raise MillraceError(Problem(problem, hint, field="--record")) from None
 
-    def write(self, line: Line) -> None:
+    def write(self, line: RecordLine) -> None:
         """Append an event."""
         if self._file.closed:
             return

@@ -61,7 +61,7 @@ def format_of(file: Path) -> str:
     format = FORMATS_BY_SUFFIX.get(without_ending(file).suffix)
     if format is None:
         hint = "name it *.csv, *.json, *.jsonl or *.parquet"
-        raise MillraceError(Problem("the extension of its name stands for no known format", hint, str(file)))
+        raise MillraceError(Problem("its extension is not that of a known format", hint, str(file)))
     return format
 
 

@@ -13,7 +13,7 @@ from .queries import connected
 
 if TYPE_CHECKING:
     from millrace_support.lookups import Lookup, TableAnswer
-    from millrace_support.run_record import Line
+    from millrace_support.run_record import RecordLine
 
     from .cluster import Cluster
 
@@ -34,7 +34,7 @@ def get(name: str, options: ClusterOptions, lookup: Lookup) -> TableAnswer:
 
 def report(
     name: str, options: ClusterOptions, prometheus: str | None, token_file: Path | None, first: float, last: float
-) -> list[Line]:
+) -> list[RecordLine]:
     """Return the record of a query over a period."""
     from .past_query import recorded_by_prometheus
 

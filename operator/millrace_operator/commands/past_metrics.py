@@ -23,8 +23,8 @@ from millrace_support.run_record import (
     BatchPlan,
     DecisionLine,
     IdleLine,
-    Line,
     MessageLine,
+    RecordLine,
     RunLine,
     StartedLine,
 )
@@ -69,9 +69,10 @@ _GAUGES = (
     "millrace_state_partitions",
     "millrace_watermark_delay_seconds",
 )
+_TASKS, _MERGE = "millrace_stage_task_seconds_sum", "millrace_merge_task_seconds_total"
 _STEPS, _SWITCHES = "millrace_batch_step_seconds_total", "millrace_auto_switches_total"
 _WORKERS, _BEHIND = "millrace_worker_rows", "millrace_source_partition_lag_rows"
-_LABELS = {_STEPS: "step", _SWITCHES: "reason", _WORKERS: "worker", "millrace_plan_info": "algorithm"}
+_LABELS = {_STEPS: "step", _TASKS: "stage", _SWITCHES: "reason", _WORKERS: "worker", "millrace_plan_info": "algorithm"}
 """The label by which a metric has several series; those of partitions have two."""
 
 _CHANGES = "millrace_query_rescales_total"
@@ -107,8 +108,8 @@ _Target = tuple[tuple[str, str], ...]
 
 def past_lines(
     prometheus: Prometheus, namespace: str, query: StreamQuery, pod: str, period: Period, origin: str
-) -> list[Line]:
-    """Return the record of a query, as far as its driver's metrics tell; the first line is that of its first sample.
+) -> list[RecordLine]:
+    """Return the record of a query, as far as its driver's metrics say; the first line is that of its first sample.
 
     Args:
         prometheus: server whose series have the labels ``namespace`` and ``pod`` of their pod.
@@ -139,7 +140,7 @@ def past_lines(
 def _samples(prometheus: Prometheus, matchers: Sequence[str], period: Period) -> list[tuple[float, _Sample]]:
     """Return what the newest driver exported at each time, oldest first."""
     found: dict[float, dict[_Target, _Sample]] = defaultdict(lambda: defaultdict(_Sample))
-    for names in ((*_COUNTERS, *_GAUGES), (_STEPS, _SWITCHES), (_WORKERS,), (_BEHIND,)):
+    for names in ((*_COUNTERS, *_GAUGES), (_STEPS, _SWITCHES, _TASKS, _MERGE), (_WORKERS,), (_BEHIND,)):
         selector = f"{{{','.join((one_of('__name__', names), *matchers))}}}"
         for series in prometheus.range(selector, *period):
             _add(found, series)
@@ -177,7 +178,7 @@ def _lines(
     query: StreamQuery,
     document: Mapping[str, object],
     origin: str,
-) -> Iterator[Line]:
+) -> Iterator[RecordLine]:
     first, before = samples[0]
     chooses = query.spec.partitioner.algorithm is Algorithm.AUTO
     yield RunLine(first, document, millrace="", origin=origin)
@@ -198,7 +199,7 @@ def _lines(
             before = sample
 
 
-def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[Line]:
+def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[RecordLine]:
     restarts = round(sample["millrace_run_restarts_total"] - before["millrace_run_restarts_total"])
     if restarts > 0:
         yield MessageLine(time, f"the query was started again {restarts} times, after transient failures")
@@ -270,9 +271,15 @@ def _batch(
             watermark_delay=sample.values.get("millrace_watermark_delay_seconds"),
             taken_from={streams[0]: rows // count} if len(streams) == 1 else {},
             waiting_in={streams[0]: waiting} if len(streams) == 1 else {},
+            task_seconds=_task_seconds(before, sample) / count,
             behind={source: dict(lags) for source, lags in sample.behind.items()},
         ),
     )
+
+
+def _task_seconds(before: _Sample, sample: _Sample) -> float:
+    stages = sum(seconds - before.labeled[_TASKS].get(stage, 0.0) for stage, seconds in sample.labeled[_TASKS].items())
+    return max(stages + sample[_MERGE] - before[_MERGE], 0.0)
 
 
 def _plan(sample: _Sample) -> BatchPlan | None:

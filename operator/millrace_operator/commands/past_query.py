@@ -12,7 +12,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import LastScaling, Status
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.connections import resolve
-from millrace_support.run_record import DecisionLine, Line, MessageLine
+from millrace_support.run_record import DecisionLine, MessageLine, RecordLine
 
 from ..metrics_source.client import Prometheus
 from ..metrics_source.settings import PrometheusSettings
@@ -28,7 +28,7 @@ _DECISIONS = frozenset(map(str, (*Reason, *Guard)))
 
 def recorded_by_prometheus(
     cluster: Cluster, name: str, url: str | None, token_file: Path | None, first: float, last: float
-) -> list[Line]:
+) -> list[RecordLine]:
     """Return the record of a query from ``first`` to ``last``, in seconds since 1970.
 
     Raises:

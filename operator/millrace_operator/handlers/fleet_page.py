@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from millrace_support.pages.verdict import PageFinding, Severity
@@ -13,9 +13,12 @@ from ..kube.review_api import ReviewApi
 from ..lifecycle.observation_cache import ObservationCache
 from ..page.access import Access
 from ..page.driver_page import DriverPages
-from ..page.fleet import Fleet
+from ..page.fleet import FleetQueries
 from ..page.server import FleetPages, FleetServer
 from ..telemetry.watches import Watches
+
+_UNTOUCHED_SECONDS = 120.0
+"""Age of the canary from which no operator leads: a leader touches it every 30 seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +30,7 @@ class ServedFleet:
         client: an unfenced client, for reviews.
         observations: the queries of this operator's shard.
         watches: health of the watches, without which figures are old.
+        canary_age: returns the seconds since a leader last touched the canary; None before that was seen.
         namespace_bytes: bytes of JSON that are kept of the queries of other shards in one namespace.
         host, port: address and port to listen on.
 
@@ -39,13 +43,14 @@ class ServedFleet:
         client: Client,
         observations: ObservationCache,
         watches: Watches,
+        canary_age: Callable[[], float | None],
         namespace_bytes: int,
         host: str,
         port: int,
     ) -> None:
         self._others = ObservationCache(namespace_bytes=namespace_bytes)
-        self._watches = watches
-        fleet, access = Fleet([observations, self._others]), Access(ReviewApi(client))
+        self._watches, self._canary_age = watches, canary_age
+        fleet, access = FleetQueries([observations, self._others]), Access(ReviewApi(client))
         self._server = FleetServer(
             FleetPages(fleet, access, DriverPages(client.configuration), self._health), host, port
         )
@@ -67,9 +72,15 @@ class ServedFleet:
         self._server.close()
 
     def _health(self) -> list[PageFinding]:
-        """Return why figures may be old, without the names of namespaces."""
-        stale = self._watches.stale
-        if not stale:
-            return []
-        reason = f"this operator has heard nothing from the API server for {stale[0].age:.0f} s"
-        return [PageFinding(Severity.WARNING, "Figures are old", reason, "check that the API server is up")]
+        """Return why figures may be old or missing, without the names of namespaces."""
+        stale, age = self._watches.stale, self._canary_age()
+        if stale:
+            reason = f"this operator has heard nothing from the API server for {stale[0].age:.0f} s"
+            return [PageFinding(Severity.WARNING, "Figures are old", reason, "check that the API server is up")]
+        if age is None:
+            reason = "this operator has not listed all queries yet, or none leads yet"
+            return [PageFinding(Severity.NOTE, "Starting", reason, "reload the page in a minute")]
+        if age > _UNTOUCHED_SECONDS:
+            reason = f"no operator has led for {age:.0f} s, so that no query is deployed, scaled or started again"
+            return [PageFinding(Severity.WARNING, "No operator leads", reason, "look at the operator's pods and logs")]
+        return []

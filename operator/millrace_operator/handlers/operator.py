@@ -125,8 +125,15 @@ class Operator:
         watcher = Client(self._metrics)
         self._page: ServedFleet | None = None
         if options.page_port is not None:
-            observations, address = self._reconciler.observations, (options.bind, options.page_port)
-            self._page = ServedFleet(watcher, observations, self.watches, options.namespace_bytes, *address)
+            self._page = ServedFleet(
+                watcher,
+                self._reconciler.observations,
+                self.watches,
+                lambda: self._canary.age,
+                options.namespace_bytes,
+                options.bind,
+                options.page_port,
+            )
         self._query_informers = [
             Informer(
                 watcher,

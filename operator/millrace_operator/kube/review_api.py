@@ -1,4 +1,4 @@
-"""Reviews by the API server of who somebody is and what they may do, for pages that show what queries are there."""
+"""Reviews by the API server: whose token this is, and what its owner may do with StreamQueries."""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class QueryView:
     @property
     def created(self) -> str | None:
         """When the query was created, as a Kubernetes timestamp; None if that is unknown."""
-        return self.body["metadata"].get("creationTimestamp")
+        found = self.body["metadata"].get("creationTimestamp")
+        return None if found is None else str(found)
 
     @property
     def generation(self) -> int:

@@ -82,7 +82,7 @@ class Visible:
 
 
 class Access:
-    """Who somebody is, and what they see.
+    """The owners of tokens, and the queries that they see.
 
     Args:
         reviews: asks the API server.
@@ -106,7 +106,8 @@ class Access:
         """
         if self._may(user, "list"):
             return Visible(everywhere=True)
-        until, found = self._clock() + REVIEW_SECONDS, []
+        until = self._clock() + REVIEW_SECONDS
+        found: list[str] = []
         for namespace in sorted(namespaces):
             if self._clock() > until:  # the rest is reviewed by the next requests, as this is remembered
                 return Visible(found, is_complete=False)

@@ -79,7 +79,7 @@ def row_of(view: QueryView, now: datetime) -> FleetRow:
     )
 
 
-class Fleet:
+class FleetQueries:
     """All queries of some caches. All methods may be called from any thread.
 
     Args:
@@ -99,7 +99,8 @@ class Fleet:
     def rows(self, visible: Visible) -> list[FleetRow]:
         """Return the rows of the queries that a user sees, the worst first."""
         kept = {key: each for cache in self._caches for key, each in cache.kept_queries()}
-        at, now, found = self._clock(), datetime.now(UTC), []
+        at, now = self._clock(), datetime.now(UTC)
+        found: list[FleetRow] = []
         with self._lock:
             for key, each in kept.items():
                 if key.namespace in visible:

@@ -70,8 +70,7 @@ def fleet_page(
         user: the user's name.
         now: the time of the page.
     """
-    verdict = fleet_verdict(rows)
-    findings = sorted((verdict, *notes), key=lambda each: -each.severity) if notes else [verdict]
+    findings = with_notes([fleet_verdict(rows)], notes)
     find = _find(asked) if asked.find or len(rows) > FEW else None
     main = element("main", verdict_section(findings), find, _queries(rows, asked, now), id="main")
     body = (
@@ -80,6 +79,11 @@ def fleet_page(
         main,
     )
     return page_document(findings[0], "fleet", body, lost=LOST, seconds=SECONDS, source=asked.url())
+
+
+def with_notes(findings: Sequence[PageFinding], notes: Sequence[PageFinding]) -> list[PageFinding]:
+    """Return findings with notes on the operator: trouble first, and the rest in the order that it has."""
+    return sorted((*findings, *notes), key=lambda each: -max(each.severity, Severity.NOTE))
 
 
 def page_header(title: str, user: str, facts: Sequence[tuple[str, str]], now: datetime, root: str = "") -> Element:
@@ -109,8 +113,11 @@ def fleet_verdict(rows: Sequence[FleetRow]) -> PageFinding:
         reason = f"{where}, {worst.finding.title.lower()}: {shortened(worst.finding.reason, 300)}"
         return PageFinding(worst.finding.severity, title, reason, worst.finding.remedy)
     suspended = sum(row.is_suspended for row in rows)
-    running = by[Severity.WELL] - suspended
-    parts = {"running": running, "starting or stopping": by[Severity.NOTE], "suspended": suspended}
+    parts = {
+        "running": by[Severity.WELL] - suspended,
+        "starting or stopping": by[Severity.NOTE],
+        "suspended": suspended,
+    }
     reason = ", ".join(f"{number:,} {text}" for text, number in parts.items() if number)
     title = f"All {_queries_text(len(rows))} are well" if len(rows) > 1 else "The only query is well"
     return PageFinding(Severity.WELL, title, reason)

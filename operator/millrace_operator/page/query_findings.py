@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 from millrace_api.model.deployment import ScalingMode
@@ -22,7 +22,7 @@ RECENT = timedelta(hours=1)
 UNSEEN = timedelta(minutes=2)
 """Age from which a query that no operator has observed is in trouble."""
 
-_STATES = {
+_STATES: Mapping[str, str] = {
     ReadyReason.SUSPENDED: "Suspended",
     ReadyReason.DRAINING: "Stopping",
     ReadyReason.DEPLOYING: "Deploying",
@@ -32,7 +32,7 @@ _STATES = {
 """Titles of states that are no trouble."""
 
 _LOG = "read the driver's log by `millrace logs {name} -n {namespace} --previous` and correct the cause"
-_TROUBLE = {
+_TROUBLE: Mapping[str, tuple[str, str]] = {
     ReadyReason.INVALID_QUERY: ("Spec is invalid", "correct the spec; `millrace validate FILE` checks a file"),
     ReadyReason.NOT_ALLOWED: (
         "Spec is not allowed",
@@ -57,7 +57,7 @@ _TROUBLE = {
 }
 """Titles and remedies of what keeps a query from being ready."""
 
-_DEGRADED = {
+_DEGRADED: Mapping[str, tuple[str, str]] = {
     DegradedReason.ROLLED_BACK: ("Rolled back", "correct the spec: the last healthy one runs instead"),
     DegradedReason.QUOTA_EXCEEDED: ("Quota is used up", "raise the quota of the namespace, or spec.executors.max"),
     DegradedReason.POD_REFUSED: ("Pods are refused", "change what the message names"),
@@ -69,7 +69,7 @@ _DEGRADED = {
     DegradedReason.REPLICA_FAILED: ("A partitioner replica fails", "read the log of its pod"),
     DegradedReason.REPLICAS_NOT_READY: ("Partitioner replicas are not ready", "see why by `kubectl get pods`"),
 }
-_METRICS = {
+_METRICS: Mapping[str, str] = {
     MetricsReason.UNREACHABLE: "check that the operator reaches Prometheus",
     MetricsReason.NO_ANSWER: "check that Prometheus scrapes the driver's pod",
 }
@@ -106,7 +106,7 @@ def _ready(view: QueryView, now: datetime) -> Iterator[PageFinding]:
     if ready.status is ConditionStatus.TRUE:
         return
     if ready.reason in _TROUBLE:
-        title, remedy = _TROUBLE[ReadyReason(ready.reason)]
+        title, remedy = _TROUBLE[ready.reason]
         failing = ready.reason in (ReadyReason.FAILED, ReadyReason.BACKING_OFF) or view.status.phase is Phase.FAILED
         # what runs goes on beside an invalid spec; without it, nothing runs
         severe = failing or (view.status.phase is not Phase.RUNNING and ready.reason != ReadyReason.WAITING)
@@ -128,13 +128,13 @@ def _conditions(view: QueryView, now: datetime) -> Iterator[PageFinding]:
             continue
         match each.type:
             case ConditionType.DEGRADED:
-                title, remedy = _DEGRADED.get(each.reason, (_title(each.reason), _LOG))  # type: ignore[call-overload]
+                title, remedy = _DEGRADED.get(each.reason, (_title(each.reason), _LOG))
                 yield PageFinding(Severity.WARNING, title, _said(each), _with_names(remedy, view))
             case ConditionType.UPSTREAM_READY:
                 remedy = "see why that query does not run"
                 yield PageFinding(Severity.WARNING, "A query before it does not run", _said(each), remedy)
             case ConditionType.METRICS_AVAILABLE if view.status.phase is Phase.RUNNING:
-                remedy = _METRICS.get(each.reason, "")  # type: ignore[call-overload]
+                remedy = _METRICS.get(each.reason, "")
                 severity = Severity.WARNING if remedy else Severity.NOTE
                 yield PageFinding(severity, "No metrics", _said(each), remedy)
             case ConditionType.SCALING_LIMITED:
@@ -196,7 +196,7 @@ def _state(view: QueryView, now: datetime) -> PageFinding:
         return PageFinding(Severity.NOTE, "New", f"created {ago(view.created, now)}, and not observed yet")
     if ready.status is not ConditionStatus.TRUE:
         severity = Severity.WELL if ready.reason == ReadyReason.SUSPENDED else Severity.NOTE
-        return PageFinding(severity, _STATES.get(ready.reason, "Not ready"), _said(ready))  # type: ignore[call-overload]
+        return PageFinding(severity, _STATES.get(ready.reason, "Not ready"), _said(ready))
     if load is None or load.utilization is None:
         return PageFinding(Severity.WELL, "Running", "its load is not known")
     waiting = "" if load.lag is None else f", and {count(load.lag) if load.lag else 'no'} records wait"

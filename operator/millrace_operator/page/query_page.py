@@ -13,7 +13,7 @@ from millrace_support.pages.verdict import PageFinding, page_document, section, 
 
 from ..lifecycle.query_facts import age, count, figure, query_facts
 from ..lifecycle.query_view import QueryView, change_of
-from .fleet_view import LOST, SECONDS, page_header
+from .fleet_view import LOST, SECONDS, page_header, with_notes
 from .query_findings import query_findings
 
 ROOT = "../../"
@@ -35,7 +35,7 @@ def query_page(view: QueryView, notes: list[PageFinding], user: str, now: dateti
         now: the time of the page.
         live: relative URL of what the driver's own page shows; empty if there is no driver.
     """
-    findings = [*query_findings(view, now), *notes]
+    findings = with_notes(query_findings(view, now), notes)
     name = f"{view.namespace}/{view.name}"
     main = element(
         "main",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.message import Message
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
@@ -28,7 +29,7 @@ from ..lifecycle.token_buckets import TokenBuckets
 from ..telemetry.logs import in_short
 from .access import Access
 from .driver_page import DriverPages
-from .fleet import Fleet
+from .fleet import FleetQueries
 from .fleet_view import FleetRequest, fleet_page
 from .login_page import MOST_TOKEN, login_page, problem_page
 from .query_page import ROOT, query_page
@@ -71,7 +72,7 @@ class FleetPages:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: FleetQueries,
         access: Access,
         drivers: DriverPages | None = None,
         health: Callable[[], list[PageFinding]] = list,
@@ -80,8 +81,9 @@ class FleetPages:
         self._sessions = Sessions()
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
         self._logins = TokenBuckets(burst=20, seconds_each=1.0)
+        self._warnings = TokenBuckets(burst=5, seconds_each=10.0)
 
-    def get(self, path: str, parameters: str, headers: Mapping[str, str], address: str) -> Page:
+    def get(self, path: str, parameters: str, headers: Message, address: str) -> Page:
         """Answer a GET request."""
         if path in ("/page.css", "/page.js"):
             return asset(path[1:])
@@ -104,9 +106,9 @@ class FleetPages:
             namespace, name = unquote(query["namespace"]), unquote(query["name"])
             return self._query_page(reader, namespace, name, root, live=bool(query["rest"]))
         except (ApiException, HTTPError) as error:
-            return _unreviewed(error, root)
+            return self._unreviewed(error, root)
 
-    def post(self, path: str, form: str, headers: Mapping[str, str], address: str) -> Page:
+    def post(self, path: str, form: str, headers: Message, address: str) -> Page:
         """Answer a POST request: a login or its end."""
         if not _is_own_form(headers):
             return _problem(HTTPStatus.FORBIDDEN, "Refused", "the form is of another site", "log in on this page", "./")
@@ -122,7 +124,7 @@ class FleetPages:
         try:
             user = self._user_of(token, address)
         except (ApiException, HTTPError) as error:
-            return _unreviewed(error, "")
+            return self._unreviewed(error, "")
         except TooManyLoginsError:
             return _status(
                 HTTPStatus.TOO_MANY_REQUESTS, html_page(login_page("Too many logins failed: wait a minute."))
@@ -132,23 +134,30 @@ class FleetPages:
             return _status(HTTPStatus.UNAUTHORIZED, html_page(login_page(problem)))
         return _redirect("./", _cookie(self._sessions.begin(user.name, token), headers))
 
-    def _reader(self, headers: Mapping[str, str], address: str) -> Reader | None:
+    def _reader(self, headers: Message, address: str) -> Reader | None:
         """Return who asks, by a bearer token, as proxies send it, or by a session; None if that is not known."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        number = _number(headers)
-        if scheme.lower() != "bearer":
-            token = (self._sessions.token(number) if number else None) or ""
-        try:
-            user = self._user_of(token.strip(), address)
-        except TooManyLoginsError:
-            return None
-        if user is None:
-            self._sessions.end(number or "")  # its token has expired or was revoked
-            return None
-        return Reader(user, token.strip())
+        if scheme.lower() == "bearer":
+            token = token.strip()
+            try:
+                user = self._user_of(token, address)
+            except TooManyLoginsError:
+                return None
+        else:
+            number = _number(headers) or ""
+            token = self._sessions.token(number) or ""
+            # without the limit of logins, so that refused tokens of others at this address end no session
+            user = self._access.user_of(token) if token else None
+            if user is None:
+                self._sessions.end(number)  # its token has expired or was revoked
+        return None if user is None else Reader(user, token)
 
     def _user_of(self, token: str, address: str) -> User | None:
-        """Return whose token this is, as long as not too many of this address were refused."""
+        """Return whose token this is, as long as not too many of this address were refused.
+
+        Raises:
+            TooManyLoginsError: too many were.
+        """
         if not _TOKEN.fullmatch(token):
             return None
         if self._logins.wait(address) > 0:
@@ -157,6 +166,13 @@ class FleetPages:
         if user is None:
             self._logins.spend(address, 1)
         return user
+
+    def _unreviewed(self, error: Exception, root: str) -> Page:
+        """Answer that the API server cannot be asked; the log says why, now and then."""
+        if self._warnings.take(None):
+            _log.warning("the API server does not review who asks for the page: %s", in_short(error))
+        reason, remedy = "the API server does not say who you are, or what you may see", "reload the page in a minute"
+        return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not available", reason, remedy, root)
 
     def _fleet_page(self, reader: Reader, asked: FleetRequest) -> Page:
         visible = self._access.visible(reader.user, self._fleet.namespaces())
@@ -196,7 +212,7 @@ def _asked(parameters: str) -> FleetRequest:
     return FleetRequest(given.get("find", [""])[0][:200].strip(), int(page) if re.fullmatch(r"\d{1,6}", page) else 1)
 
 
-def _number(headers: Mapping[str, str]) -> str | None:
+def _number(headers: Message) -> str | None:
     """Return the number of the session that a request has in its cookie."""
     try:
         found = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
@@ -205,13 +221,13 @@ def _number(headers: Mapping[str, str]) -> str | None:
     return None if found is None else found.value
 
 
-def _cookie(number: str, headers: Mapping[str, str], more: str = "") -> dict[str, str]:
+def _cookie(number: str, headers: Message, more: str = "") -> dict[str, str]:
     """Return the header that sets the cookie, for the folder of this page alone."""
-    secure = "; Secure" if headers.get("X-Forwarded-Proto") == "https" else ""
+    secure = "; Secure" if headers.get("X-Forwarded-Proto", "").startswith("https") else ""
     return {"Set-Cookie": f"{COOKIE}={number}; HttpOnly; SameSite=Strict{secure}{more}"}
 
 
-def _is_own_form(headers: Mapping[str, str]) -> bool:
+def _is_own_form(headers: Message) -> bool:
     """Return whether a form is of this page, as the browser says: by where the request is from, or by its origin."""
     if (site := headers.get("Sec-Fetch-Site")) is not None:
         return site in ("same-origin", "none")
@@ -235,13 +251,6 @@ def _busy(root: str) -> Page:
     return _problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests", "you ask too often", "reload in a minute", root)
 
 
-def _unreviewed(error: Exception, root: str) -> Page:
-    """Answer that the API server cannot be asked; the log says why."""
-    _log.warning("the API server does not review who asks for the page: %s", in_short(error))
-    reason, remedy = "the API server does not say who you are, or what you may see", "reload the page in a minute"
-    return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "Not available", reason, remedy, root)
-
-
 class FleetServer(BoundedServer):
     """HTTP server of the page, which listens on creation and answers from ``start`` to ``close``.
 
@@ -256,10 +265,10 @@ class FleetServer(BoundedServer):
 
     def __init__(self, pages: FleetPages, host: str, port: int) -> None:
         self.pages = pages
-        super().__init__(host, port, _Handler, "the page of the fleet")
+        super().__init__(host, port, _FleetHandler, "the page of the fleet")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _FleetHandler(BaseHTTPRequestHandler):
     """Handler of one request."""
 
     server: FleetServer

@@ -21,7 +21,7 @@ MOST_SESSIONS, MOST_OF_USER = 1_000, 10
 
 
 @dataclass(frozen=True)
-class Session:
+class PageSession:
     """A session: the user's name, their token, and when it ends, by the monotonic clock."""
 
     user: str
@@ -30,7 +30,7 @@ class Session:
 
     def __repr__(self) -> str:
         """Return the user alone: a token must not be in a log."""
-        return f"Session({self.user!r})"
+        return f"PageSession({self.user!r})"
 
 
 class Sessions:
@@ -43,7 +43,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self._sessions: OrderedDict[bytes, PageSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -57,7 +57,7 @@ class Sessions:
                 del self._sessions[key]
             while len(self._sessions) >= MOST_SESSIONS:
                 self._sessions.popitem(last=False)
-            self._sessions[_digest(number)] = Session(user, token, self._clock() + SESSION_SECONDS)
+            self._sessions[_digest(number)] = PageSession(user, token, self._clock() + SESSION_SECONDS)
         return number
 
     def token(self, number: str) -> str | None:

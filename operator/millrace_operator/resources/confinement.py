@@ -84,11 +84,11 @@ def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
     for field, path in data:
         others = on_claim and any(_QUERY.fullmatch(place.split("/")[0]) for place in beside[field])
         if others or not _is_on(path, allowed.data):
-            message = f"{quote(path, 200)} is on no volume that the query mounts for data, {where}"
+            message = f"{quote(path, 200)} is not on a volume that the query mounts for data, {where}"
             yield Problem(message, _HINT, field=field)
     for each in logins:
         if not _is_on(each.value, allowed.logins):
-            message = f"{quote(each.value, 200)} is on no volume that the query mounts for logins, {where}"
+            message = f"{quote(each.value, 200)} is not on a volume that the query mounts for logins, {where}"
             yield Problem(message, _LOGIN_HINT, field=each.field)
 
 

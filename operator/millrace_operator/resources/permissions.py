@@ -219,7 +219,7 @@ def _named(field: str, value: str | None) -> FieldValues:
 
 def _allowed(patterns: Iterable[str] | None) -> str:
     listed = ", ".join(patterns or ())
-    return f"write what matches one of {listed}" if listed else "leave it out: the policy allows none"
+    return f"write a value that matches one of {listed}" if listed else "leave it out: the policy allows none"
 
 
 def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> Iterator[Problem]:

@@ -57,7 +57,7 @@ def post(plane: ControlPlane, token: str, path: str, documents: list[Document]) 
 def test_labels_with_the_operators_prefix_stop_no_watch(
     plane: ControlPlane, token: str, bank: Tenant, operator: Process
 ) -> None:
-    """Without the query's own label, which made place for them, the list of all ConfigMaps failed for ever."""
+    """Without the query's own label, which made place for them, the list of all ConfigMaps failed forever."""
     labels = {f"millrace.io/{number:060}": "x" * 60 for number in range(300)} | {"millrace.io/query": "bait"}
     bait: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bait", "labels": labels}}
     post(plane, token, "/api/v1/namespaces/mallory/configmaps", [bait | {"data": {"x": "y" * 400_000}}])

@@ -362,4 +362,25 @@ BROKEN = [
         '    functions: {near: {python: "geo:near", returns: INT}}\n    python:',
         "11: spec.query.functions: functions are for SQL (got functions); leave functions out, or write sql",
     ),
+    (
+        PYTHON,
+        11,
+        '    aggregates: {top: {python: "routes:Top"}}\n    python:',
+        "11: spec.query.aggregates: aggregates are for SQL (got aggregates); leave aggregates out, or write sql",
+    ),
+    (
+        MINIMAL,
+        10,
+        "    aggregates: {top: {options: {k: 3}}}\n    sql: SELECT top(fare) FROM trips",
+        "10: spec.query.aggregates.top: exactly one of python, builtin is needed; "
+        'write python: "module:Name", or builtin: TopK, Quantiles, Histogram or Latest',
+    ),
+    (
+        MINIMAL,
+        10,
+        '    functions: {top: {python: "geo:top", returns: INT}}\n    aggregates: {top: {builtin: TopK}}\n'
+        "    sql: SELECT top(fare) FROM trips",
+        "11: spec.query.aggregates: a name is that of a function and of an aggregate (got functions, aggregates); "
+        "give one of them another name",
+    ),
 ]

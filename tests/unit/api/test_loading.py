@@ -73,6 +73,18 @@ FIELD_MISTAKES = [
         '"mypackage.geo:distance"',
     ),
     (
+        10,
+        '    aggregates: {Top: {python: "routes:Top"}}\n    sql: SELECT cell FROM trips',
+        "10: spec.query.aggregates.Top: \"Top\" is not a name for a function; write lower-case letters, digits and '_', "
+        "not a digit first; the SQL may call it in any case",
+    ),
+    (
+        10,
+        '    aggregates: {top: {python: "routes.Top"}}\n    sql: SELECT cell FROM trips',
+        '10: spec.query.aggregates.top.python: "routes.Top" is not an aggregator; write "module:Name", such as '
+        '"mypackage.routes:TopRoutes"',
+    ),
+    (
         7,
         "      files: {format: csv}",
         "7: spec.sources.trips.files.path: is required; write path: data/*.csv",

@@ -299,6 +299,30 @@ def test_a_python_query_has_to_stay(log, path, value):
         check_changes(a_query(query=PYTHON), a_query(query=python), log)
 
 
+AGGREGATES = {
+    "sql": "SELECT city, by_fare(fare) AS fares FROM trips GROUP BY city",
+    "aggregates": {"by_fare": {"builtin": "Histogram", "options": {"edges": [10]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("aggregates", "by_fare", "options"), {"edges": [20]}),
+        (("aggregates", "by_fare"), {"python": "fares:Histogram", "options": {"edges": [10]}}),
+        (("sql",), AGGREGATES["sql"].replace("by_fare(fare)", "by_fare(-fare)")),
+    ],
+)
+def test_an_aggregator_that_the_sql_calls_has_to_stay(log, path, value):
+    with pytest.raises(MillraceError):
+        check_changes(a_query(query=AGGREGATES), a_query(query=changed(AGGREGATES, *path, value=value)), log)
+
+
+def test_what_is_made_of_the_results_of_an_aggregator_may_change(log):
+    sql = AGGREGATES["sql"].replace("by_fare(fare) AS", "by_fare(fare)[0] AS") + " HAVING by_fare(fare)[0] > 1"
+    assert check_changes(a_query(query=AGGREGATES), a_query(query=AGGREGATES | {"sql": sql}), log) == ()
+
+
 def test_for_kafka_the_way_out_names_a_time_to_read_again_from(log):
     for name, content in (
         ("offsets", ["v1", '{"batchWatermarkMs": 0}', "{}"]),

@@ -6,14 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from millrace_operator.commands import past_query
+from millrace_operator.commands import by_name, past_query
 from millrace_operator.lifecycle.query_view import QueryView
 from millrace_support.run_record import EndLine, encode
-from unit.page.recorded import a_start, write
+from unit.page.recorded import a_start, an_incident, write
 from unit.page.runs import BEGAN
-from unit.page.test_report import an_incident
-
-from .test_cluster_commands import kubeconfig
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def query(monkeypatch, millrace):
     document["metadata"] |= {"namespace": "ns", "uid": "1"}
     monkeypatch.setattr(past_query.UserQueries, "get", lambda *_: QueryView(document))
     monkeypatch.setattr(past_query.UserQueries, "events", lambda *_: [])
-    kubeconfig("http://127.0.0.1:1")
+    monkeypatch.setattr(by_name, "connected", lambda *_: None)
 
 
 def test_a_query_on_a_cluster_needs_its_prometheus(millrace, query):

@@ -151,5 +151,5 @@ def test_a_file_of_this_machine_is_beside_the_query_and_never_a_pipe(tmp_path, t
 def test_a_confined_query_takes_no_file_of_its_pod(tmp_path, target, monkeypatch):
     (tmp_path / "a.whl").write_bytes(CONTENT)
     monkeypatch.setenv(VARIABLE, Confinement(folders=("/data",), logins=(), functions=()).to_json())
-    with pytest.raises(MillraceError, match="is on no volume that the query mounts for data"):
+    with pytest.raises(MillraceError, match="is not on a volume that the query mounts for data"):
         fetched("file:a.whl", target)

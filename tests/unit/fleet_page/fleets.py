@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from millrace_operator.kube.review_api import User
 from millrace_operator.lifecycle.observation_cache import ObservationCache
 from millrace_operator.page.access import Access
-from millrace_operator.page.fleet import Fleet
+from millrace_operator.page.fleet import FleetQueries
 from millrace_operator.page.server import FleetPages, FleetServer
 
 NOW = datetime.now(UTC)
@@ -127,7 +127,7 @@ def cache_of(queries):
 
 
 def pages(queries, reviews, **options):
-    return FleetPages(Fleet([cache_of(queries)]), Access(reviews), **options)
+    return FleetPages(FleetQueries([cache_of(queries)]), Access(reviews), **options)
 
 
 @contextmanager

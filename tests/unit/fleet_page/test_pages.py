@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from millrace_operator.lifecycle.query_view import QueryView
 from millrace_operator.page.access import Visible
-from millrace_operator.page.fleet import Fleet
+from millrace_operator.page.fleet import FleetQueries
 from millrace_operator.page.fleet_view import ROWS, FleetRequest, fleet_page, fleet_verdict
 from millrace_operator.page.query_page import query_page
 from millrace_support.pages.serving import asset
@@ -17,7 +17,7 @@ ALL = Visible(everywhere=True)
 
 
 def rows_of(queries):
-    return Fleet([cache_of(queries)]).rows(ALL)
+    return FleetQueries([cache_of(queries)]).rows(ALL)
 
 
 def fleet(queries, **asked):

@@ -7,7 +7,7 @@ from kubernetes.client import ApiException
 
 from millrace_operator.page import fleet
 from millrace_operator.page.access import Access
-from millrace_operator.page.fleet import Fleet, row_of
+from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
 from millrace_operator.page.server import MOST_BODY, FleetPages
 from millrace_support.pages.verdict import PageFinding, Severity
@@ -80,7 +80,7 @@ def test_a_logout_ends_the_session(server):
 
 def test_a_session_ends_with_its_token(reviews):
     clock = [0.0]
-    with served(FleetPages(Fleet([cache_of(a_mixed_fleet())]), Access(reviews, lambda: clock[0]))) as server:
+    with served(FleetPages(FleetQueries([cache_of(a_mixed_fleet())]), Access(reviews, lambda: clock[0]))) as server:
         cookie = log_in(server, "cabs")
         del reviews.rights["cabs"]  # the token was revoked
         clock[0] += 61
@@ -94,11 +94,13 @@ def test_a_token_that_is_none_is_refused_with_the_form(server, token):
     assert 'role="alert"' in text
 
 
-def test_many_refused_tokens_make_their_address_wait(server, reviews):
+def test_many_refused_tokens_make_their_address_wait_and_end_no_session(server, reviews):
+    cookie = log_in(server, "cabs")
     answers = [ask(server, "/login", "POST", {"token": f"wrong-{number}"})[0] for number in range(30)]
     assert answers[0] == 401
     assert answers[-1] == 429
     assert sum(each[0] == "token" for each in reviews.asked) < 30  # the API server is spared the rest
+    assert ask(server, Cookie=cookie)[0] == 200
 
 
 def test_who_asks_too_often_waits(server):
@@ -172,11 +174,11 @@ def test_old_figures_are_said_to_be_old(reviews):
         assert "Figures are old" in ask(server, "/queries/cabs/fares", **bearer("admin"))[2]
 
 
-def test_nothing_is_computed_until_somebody_asks_and_only_what_has_changed_then(reviews, monkeypatch):
+def test_nothing_is_computed_until_a_reader_asks_and_only_what_has_changed_then(reviews, monkeypatch):
     computed = []
     monkeypatch.setattr(fleet, "row_of", lambda view, now: computed.append(view.name) or row_of(view, now))
     cache = cache_of([query(name="fares"), query(name="trips")])
-    with served(FleetPages(Fleet([cache]), Access(reviews))) as server:
+    with served(FleetPages(FleetQueries([cache]), Access(reviews))) as server:
         cache.query_seen(query(name="fares", version=2))
         assert computed == []
         ask(server, **bearer("admin"))
@@ -189,7 +191,7 @@ def test_nothing_is_computed_until_somebody_asks_and_only_what_has_changed_then(
 
 
 def test_the_queries_of_several_caches_are_one_fleet(reviews):
-    both = Fleet([cache_of([query("cabs", "fares")]), cache_of([query("shops", "orders")])])
+    both = FleetQueries([cache_of([query("cabs", "fares")]), cache_of([query("shops", "orders")])])
     with served(FleetPages(both, Access(reviews))) as server:
         assert "All 2 queries are well" in ask(server, **bearer("admin"))[2]
         assert ask(server, "/queries/shops/orders", **bearer("admin"))[0] == 200

@@ -1,9 +1,13 @@
 """Records of runs: what a run has written, and files of it."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from builders import a_batch
 from millrace_jobs.page.history import RunHistory
 from millrace_support.run_record import RunLine, encode
 
-from .runs import BEGAN, Clock, a_query
+from .runs import BEGAN, Clock, a_late_batch, a_query
 
 
 def a_start(query=None, **changes):
@@ -22,3 +26,23 @@ def recording(query=None):
 def write(path, lines):
     path.write_bytes(b"".join(map(encode, lines)))
     return path
+
+
+def record_of(*batches):
+    """The events of a run with these batches, two seconds apart."""
+    kept, clock, lines = recording()
+    kept.started(chooses=False, plan_origin="", output="out/*.csv")
+    for number, batch in enumerate(batches):
+        add(kept, clock, batch, number)
+    return kept, clock, lines
+
+
+def add(kept, clock, batch, number):
+    clock.now += 2
+    kept.batch(replace(batch, batch=number, began=datetime.fromtimestamp(clock.now - batch.seconds, UTC)))
+
+
+def an_incident():
+    """A run that keeps up, falls behind for half a minute, and keeps up again."""
+    late = [a_late_batch(waiting=number * 4000, taken=10) for number in range(15)]
+    return record_of(*[a_batch()] * 10, *late, *[a_batch()] * 10)

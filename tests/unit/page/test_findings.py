@@ -187,3 +187,13 @@ def test_the_most_urgent_finding_comes_first():
 )  # fmt: skip
 def test_durations_are_short(seconds, text):
     assert seconds_text(seconds) == text
+
+
+def test_a_slow_sink_is_named_by_what_tasks_do_not_account_for():
+    slow = a_batch(seconds=9.0, steps={"addBatch": 8.8}, route=(0.1, 0.1), combine=(0.2, 0.2))
+    kept, clock = history(*[slow] * 5)
+    remedy = findings(kept.snapshot(), a_query().spec, None, alive(), clock.now)[0].remedy
+    assert remedy == (
+        "all tasks together took 1.1 s to read and compute, and writing the results 7.7 s or more: look at what spec.sink "
+        "writes to"
+    )

@@ -9,7 +9,7 @@ from millrace_jobs.selection.switch import Switch
 from millrace_support.lookups import TableAnswer
 from millrace_support.pages.elements import document, element
 
-from .html_pages import ParsedPage
+from .html_pages import HOSTILE, ParsedPage
 from .runs import (
     a_join_batch,
     a_join_query,
@@ -22,8 +22,6 @@ from .runs import (
     page_of,
     view_of,
 )
-
-HOSTILE = "</p><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x00\x1b[31m\u202e"
 
 
 def parsed(*args, **options):

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -13,24 +12,9 @@ from millrace_jobs.page.report import render_report
 from millrace_jobs.selection.switch import Switch
 from millrace_support.run_record import EndLine, MessageLine
 
-from .html_pages import ParsedPage
-from .recorded import a_start, recording
-from .runs import BEGAN, a_late_batch, a_skewed_batch, candidate
-from .test_rendering import HOSTILE
-
-
-def record_of(*batches):
-    """The events of a run with these batches, two seconds apart."""
-    kept, clock, lines = recording()
-    kept.started(chooses=False, plan_origin="", output="out/*.csv")
-    for number, batch in enumerate(batches):
-        add(kept, clock, batch, number)
-    return kept, clock, lines
-
-
-def add(kept, clock, batch, number):
-    clock.now += 2
-    kept.batch(replace(batch, batch=number, began=datetime.fromtimestamp(clock.now - batch.seconds, UTC)))
+from .html_pages import HOSTILE, ParsedPage
+from .recorded import a_start, add, an_incident, record_of
+from .runs import BEGAN, a_skewed_batch, candidate
 
 
 def entries(lines, *kinds, **period):
@@ -39,12 +23,6 @@ def entries(lines, *kinds, **period):
 
 def titles(lines, *kinds, **period):
     return [title for title, _ in entries(lines, *kinds, **period)]
-
-
-def an_incident():
-    """A run that keeps up, falls behind for half a minute, and keeps up again."""
-    late = [a_late_batch(waiting=number * 4000, taken=10) for number in range(15)]
-    return record_of(*[a_batch()] * 10, *late, *[a_batch()] * 10)
 
 
 def test_the_timeline_has_each_change_of_the_verdict():

@@ -17,7 +17,7 @@ CODE = [
         },
         {"code": [_code("s3a://code/cabs/a.jar"), _code("https://code.example.com.evil.com/streams/a.jar")]},
         'spec.code[1].uri: "https://code.example.com.evil.com/streams/a.jar" is not allowed in namespace cabs; '
-        "write what matches one of https://code.example.com/streams/**, s3a://code/cabs/**",
+        "write a value that matches one of https://code.example.com/streams/**, s3a://code/cabs/**",
     ),
     (
         "code",
@@ -46,6 +46,6 @@ CODE = [
         {"code": [_code("s3a://code/a.jar")]},
         {"code": [_code("s3a://code/a.jar")], "s3": {"endpoint": "http://minio.evil.com:9000"}},
         'spec.s3.endpoint: "http://minio.evil.com:9000" is not allowed in namespace cabs; '
-        "write what matches one of https://s3.amazonaws.com",
+        "write a value that matches one of https://s3.amazonaws.com",
     ),
 ]

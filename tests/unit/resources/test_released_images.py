@@ -38,6 +38,7 @@ NEW_SINCE = (
     "lookups:",
     "code:",
     "functions:",
+    "aggregates:",
     "write:",
     "transaction:",
     "sasl:",

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec
+from millrace_api.model.python_query import PythonQuery
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction, input_column, key_column

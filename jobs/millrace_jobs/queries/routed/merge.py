@@ -1,8 +1,8 @@
 """Merging of partial results into results by key and window, in Spark's own state store.
 
-Parts of built-in aggregates are merged by Spark's aggregation or, where it is not every change that is emitted or the
-SQL calls aggregators in Python, by the operators on tables. The states of Python aggregators are merged by Spark's ``transformWithState``, as one blob per
-window and bucket.
+Parts of Spark's aggregates are merged by Spark's aggregation. The operators on tables merge them where it is not every
+change that is emitted, and where the SQL calls aggregators in Python. Where a Python aggregator is the whole query,
+Spark's ``transformWithState`` merges its states, as one blob per window and bucket.
 
 The results go to the query's sink (``sinks.base``), in one action with all that is before them.
 """

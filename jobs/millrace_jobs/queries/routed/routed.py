@@ -208,11 +208,11 @@ class Routed(Execution):
     def _merge_steps(self, result: StructType, spec: Spec, partitions: int | None) -> list[str]:
         watermark = spec.sources[self.source].watermark
         if self.window is None:
-            state = "state for ever"
+            state = "state forever"
         elif watermark is None:
-            state = "state for ever, as the source has no watermark"
+            state = "state forever, as the source has no watermark"
         elif watermark.column.lower() != self.window.column.lower():
-            state = f"state for ever, as the watermark is on {watermark.column} and the window on {self.window.column}"
+            state = f"state forever, as the watermark is on {watermark.column} and the window on {self.window.column}"
         else:
             state = f"state until the watermark, {watermark.delay} behind, passes the window"
         window = f", {self._windows} windows of {seconds(self.window.size)} per pane" if self.window else ""

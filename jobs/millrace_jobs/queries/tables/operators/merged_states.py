@@ -76,12 +76,12 @@ class MergedStates:
         """Return the stored columns of groups that have one row each."""
         return [column]
 
-    def merger(self, columns: Sequence[pa.Array], weights: Integers) -> StateMerger:
+    def merger(self, columns: Sequence[pa.Array], weights: Integers) -> StateColumnMerger:
         """Return the merger of stored columns, none of whose rows is taken back."""
-        return StateMerger(self.aggregator, columns[0])
+        return StateColumnMerger(self.aggregator, columns[0])
 
 
-class StateMerger:
+class StateColumnMerger:
     """The states of a batch: an array of their numbers; see ``merging.Merger``."""
 
     identity: Final = 0
