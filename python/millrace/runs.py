@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 KEPT_BATCHES = 10_000
 """Maximum number of batches that a run remembers; totals are of all."""
+
+_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
+"""Variables by which a notebook's kernel asks for colors, which errors of the process would have in their text."""
 
 _SHOWN_BATCHES = 8
 _SHOWN = (
@@ -61,6 +65,7 @@ class _Process:
             stderr=subprocess.PIPE if debug else self._log,
             start_new_session=True,
             pass_fds=inherited,
+            env={name: value for name, value in os.environ.items() if name not in _COLORS},
         )
         assert self.handle.stdin is not None
         self._copier = threading.Thread(target=self._copy, daemon=True) if debug else None
@@ -98,7 +103,7 @@ class _Process:
         """Return the error of a process that has ended without saying how."""
         reason = self._said[-1].removeprefix("error: ") if self._said else "it printed no reason"
         message = f"the process of the query ended with status {self.handle.returncode}: {reason}"
-        return MillraceError(Problem(message, "run it again: nothing is lost"))
+        return MillraceError(Problem(message, "" if "nothing is lost" in reason else "run it again: nothing is lost"))
 
 
 def ask(action: str, query: QueryModel, folder: Path) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def init(
             input = Path(answer)
     if sample:
         input = file.with_name("trips.csv")
-        _require_absent(input)
+        _require_absent(input, f"use it by --input {input}, or write the query into another folder")
 
     def answered(given: str | None, question: str, suggested: str, option: str) -> str:
         if given is not None:
@@ -145,9 +145,9 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _require_absent(file: Path) -> None:
+def _require_absent(file: Path, hint: str = "write the name of another file") -> None:
     if file.exists():
-        raise MillraceError(Problem("exists, and is not overwritten", "write the name of another file", str(file)))
+        raise MillraceError(Problem("exists, and is not overwritten", hint, str(file)))
 
 
 def _require_column(option: str, path: str, known: list[str]) -> None:
