@@ -231,6 +231,7 @@ EXAMPLES = {
         "words-by-syllables",
         updates=True,
     ),
+    "44": Example("SELECT word, count(*) FROM words GROUP BY word", 1, "word-count-by-fewest-keys", updates=True),
 }
 
 

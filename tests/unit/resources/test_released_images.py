@@ -39,6 +39,7 @@ NEW_SINCE = (
     "code:",
     "functions:",
     "write:",
+    "algorithm: python",
     "transaction:",
     "sasl:",
 )
