@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from millrace.aggregator_check import check_aggregator as check_aggregator
     from millrace.comparison import compare as compare
     from millrace.partitioner import Partitioner as Partitioner
+    from millrace.partitioner_check import check_partitioner as check_partitioner
     from millrace.planning import FlowCapacity as FlowCapacity
     from millrace.planning import capacity as capacity
     from millrace.planning import simulate as simulate
@@ -53,6 +54,7 @@ _MODULES = {
     "StreamQuery": "millrace.queries",
     "capacity": "millrace.planning",
     "check_aggregator": "millrace.aggregator_check",
+    "check_partitioner": "millrace.partitioner_check",
     "compare": "millrace.comparison",
     "load": "millrace.queries",
     "simulate": "millrace.planning",
@@ -73,6 +75,7 @@ __all__ = (
     "StreamQuery",
     "capacity",
     "check_aggregator",
+    "check_partitioner",
     "compare",
     "load",
     "simulate",

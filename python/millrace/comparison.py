@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from millrace.key_arrays import hashes_of
 from millrace.options import parameters_for_options
+from millrace.partitioner import algorithm_of
 from millrace.tables import FigureTable
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.parameters import ParameterError
+
+if TYPE_CHECKING:
+    from millrace_research.comparison.contenders import Contender
 
 _FIGURES = (
     "load_imbalance_ratio",
@@ -24,7 +30,7 @@ _FIGURES = (
 
 def compare(
     keys: Any,
-    algorithms: str | Sequence[str] = "all",
+    algorithms: str | type[Any] | Sequence[str | type[Any]] = "all",
     *,
     workers: int = 8,
     replicas: int = 1,
@@ -36,7 +42,8 @@ def compare(
 
     Args:
         keys: the key of each record, in order of arrival; see ``Partitioner.route``.
-        algorithms: names, with parameters after colons where they are not the defaults, such as ``pkg:choices=5``.
+        algorithms: names, with parameters after colons where they are not the defaults, such as ``pkg:choices=5``; and
+            classes of your own (docs/own-code.md).
         workers: number of workers to place records on.
         replicas: number of partitioner replicas, each of which places a part of every slide.
         window: records of a window, by default all; imbalances and costs are means over windows.
@@ -70,10 +77,13 @@ def compare(
     for name, number in {"workers": workers, "replicas": replicas, "window": length, "slide": slide}.items():
         if number < 1:
             raise MillraceError(Problem(f"{name} is {number}", "write a whole number of at least 1"))
-    labels = algorithms if isinstance(algorithms, str) else ",".join(algorithms)
+    named = [algorithms] if isinstance(algorithms, str | type) else algorithms
+    labels = [each for each in named if isinstance(each, str)]
+    own = [each for each in named if isinstance(each, type)]
     with parameters_for_options({"algorithm": "algorithms"}):
         spans = parse_spans(str(length), str(slide), timed=False)
-        contenders = parse_contenders(labels, spans.slides)
+        contenders = parse_contenders(",".join(labels), spans.slides) if labels or not own else []
+        contenders += [_contender(each) for each in own]
         setting = ComparisonSetting(workers, replicas, seed, spans.slides)
         stream = Stream(np.ascontiguousarray(hashes), None, 0.0)
         report = compare_stream(stream, ("keys", ["key"], None), setting, spans, contenders)
@@ -87,3 +97,15 @@ def compare(
     shape = f"{workers} workers, {replicas} replica{'s' * (replicas > 1)}"
     title = f"{len(hashes):,} records with {report.input.distinct_keys:,} keys, {shape}"
     return FigureTable.of(rows, title)
+
+
+def _contender(kind: type[Any]) -> Contender:
+    """Return a class of the user's own with its default parameters."""
+    from millrace_research.comparison.contenders import Contender
+
+    parameters: dict[str, Any] = {}
+    name, label = algorithm_of(kind, parameters)
+    try:
+        return Contender(label, name, registry.resolve_parameters(name, parameters))
+    except ParameterError as error:
+        raise MillraceError(Problem(error.message, error.hint, field="algorithms")) from None

@@ -13,11 +13,27 @@ from millrace.tables import html_table, shown_figure
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Workers
+from millrace_jobs.partitioners.own_code import CLASS, OWN, path_of
 from millrace_jobs.partitioners.parameters import ParameterError
 from millrace_jobs.partitioners.placement_cost import PlacementCost, cost_of_counts
 
 if TYPE_CHECKING:
     from millrace_jobs.partitioners.base import Partitioner as Replica
+
+
+def algorithm_of(algorithm: str | type[Any], parameters: dict[str, Any]) -> tuple[str, str]:
+    """Return an algorithm's name in the registry, and what messages call it.
+
+    The path of a class is added to ``parameters``. Raises MillraceError for a class that cannot be imported.
+    """
+    if isinstance(algorithm, str) and ":" not in algorithm:
+        return algorithm, algorithm
+    try:
+        path = algorithm if isinstance(algorithm, str) else path_of(algorithm)
+    except ParameterError as error:
+        raise MillraceError(Problem(error.message, error.hint)) from None
+    parameters[CLASS] = path
+    return OWN, path.rpartition(":")[2]
 
 
 class Partitioner:
@@ -28,11 +44,12 @@ class Partitioner:
     workers. Figures are those of all records so far, as one window. It needs NumPy and Numba alone.
 
     Args:
-        algorithm: a name from docs/partitioning.md, such as ``hash``, ``pkg``, ``dchoices``, ``dalton`` or ``prompt``.
+        algorithm: a name from docs/partitioning.md, such as ``hash``, ``pkg``, ``dchoices``, ``dalton`` or ``prompt``;
+            or a class of your own (docs/own-code.md), or its path ``module:Class``.
         workers: number of workers to place records on.
         replicas: number of partitioner replicas.
         seed: seed of the hash functions.
-        parameters: parameters of the algorithm, as in ``spec.partitioner.parameters``.
+        parameters: parameters of the algorithm, as in ``spec.partitioner.parameters``, or of the class.
 
     Raises:
         MillraceError: there is no such algorithm, it does not take a parameter, or a number is out of range.
@@ -48,8 +65,11 @@ class Partitioner:
     (1.0, True)
     """
 
-    def __init__(self, algorithm: str, *, workers: int, replicas: int = 1, seed: int = 0, **parameters: Any) -> None:
-        self._algorithm, self._parameters = algorithm, parameters
+    def __init__(
+        self, algorithm: str | type[Any], *, workers: int, replicas: int = 1, seed: int = 0, **parameters: Any
+    ) -> None:
+        self._name, self._algorithm = algorithm_of(algorithm, parameters)
+        self._parameters = parameters
         self._workers, self._seed = workers, seed
         self._replicas = self._made(replicas)
         self._forget_figures()
@@ -94,7 +114,7 @@ class Partitioner:
 
     @property
     def algorithm(self) -> str:
-        """Name of the algorithm."""
+        """Name of the algorithm or the class."""
         return self._algorithm
 
     @property
@@ -153,7 +173,7 @@ class Partitioner:
     def _hand_over(self, replicas: list[Replica]) -> None:
         """Give replicas the states that they begin the next batch with, as between two batches of a job."""
         states = registry.initial_states(
-            self._algorithm,
+            self._name,
             [replica.save() for replica in self._replicas],
             workers=self._workers,
             replicas=len(replicas),
@@ -167,7 +187,7 @@ class Partitioner:
         try:
             return [
                 registry.make(
-                    self._algorithm,
+                    self._name,
                     workers=self._workers,
                     replica=replica,
                     replicas=replicas,

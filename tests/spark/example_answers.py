@@ -244,6 +244,7 @@ EXAMPLES = {
         3,
         "fares-by-area",
     ),
+    "44": Example("SELECT word, count(*) FROM words GROUP BY word", 1, "word-count-by-fewest-keys", updates=True),
 }
 
 

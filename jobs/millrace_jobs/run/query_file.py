@@ -137,7 +137,8 @@ def query_problems(query: StreamQuery, folder: Path, *, inputs: bool = True) -> 
     from millrace_jobs.kafka.option_check import option_problems
     from millrace_jobs.plan.plan_source import partitioner_problem
 
-    problem = partitioner_problem(query.spec)
+    own = query.spec.partitioner.algorithm is Algorithm.PYTHON  # whose class is imported with the other own code
+    problem = None if own else partitioner_problem(query.spec)
     found = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
     if inputs:
         found += [*_code_problems(query, folder), *_input_problems(query)]
@@ -211,7 +212,8 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
 
 def _problems_of_imported(query: StreamQuery, folder: Path) -> list[Problem]:
     """Return what keeps a query's own code from being used, once it can be imported."""
-    problems = _function_problems(query, folder) + _aggregator_problems(query, folder) + _sink_problems(query, folder)
+    checks = (_function_problems, _aggregator_problems, _sink_problems, _own_partitioner_problems)
+    problems = [problem for check in checks for problem in check(query, folder)]
     if problems or query.spec.query.aggregates is None:
         return problems
     from millrace_jobs.queries.dry_compile import dry_compile
@@ -250,6 +252,17 @@ def _sink_problems(query: StreamQuery, folder: Path) -> list[Problem]:
         except MillraceError as error:
             found += error.problems
     return found
+
+
+def _own_partitioner_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps a query's own partitioner from being used, in the words of a run."""
+    if query.spec.partitioner.algorithm is not Algorithm.PYTHON:
+        return []
+    from millrace_jobs.plan.plan_source import partitioner_problem
+
+    add_import_folder(folder)
+    problem = partitioner_problem(query.spec)
+    return [] if problem is None else [problem]
 
 
 def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:

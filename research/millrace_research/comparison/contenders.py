@@ -50,6 +50,11 @@ class Contender:
         """The label as a file name: every character except ASCII letters, digits, '.', '=', '_' and '-' becomes '-'."""
         return re.sub(r"[^A-Za-z0-9.=_-]", "-", self.label)
 
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether each replica begins a batch with what all of them know."""
+        return registry.is_cooperative(self.algorithm, self.parameters)
+
     def replicas(self, setting: ComparisonSetting) -> list[Partitioner]:
         """Create new replicas of the algorithm."""
         return [

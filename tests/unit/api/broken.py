@@ -357,6 +357,18 @@ BROKEN = [
         '11: spec.sink.python.write: "alerts.write" is not a Python function; write "module:function", such as "mypackage.geo:distance"',
     ),
     (
+        MINIMAL,
+        12,
+        "  partitioner: {algorithm: python, parameters: {limit: 3}}",
+        '12: spec.partitioner.algorithm: algorithm python needs the class that places records (got python); write parameters: {class: "module:Class"}, such as "mypackage.placing:Sticky"',
+    ),
+    (
+        MINIMAL,
+        12,
+        '  partitioner: {algorithm: python, placement: Auto, parameters: {class: "a:B"}}',
+        "12: spec.partitioner.placement: algorithm python runs in the job's own tasks (got Auto); write placement: Inline, or leave it out",
+    ),
+    (
         PYTHON,
         11,
         '    functions: {near: {python: "geo:near", returns: INT}}\n    python:',

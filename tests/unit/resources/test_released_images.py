@@ -40,6 +40,7 @@ NEW_SINCE = (
     "functions:",
     "aggregates:",
     "write:",
+    "algorithm: python",
     "transaction:",
     "sasl:",
 )
