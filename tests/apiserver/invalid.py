@@ -54,7 +54,7 @@ INVALID = (
     Invalid(
         MINIMAL,
         10,
-        '    aggregates: {top: {builtin: Top}}\n    sql: SELECT top(fare) FROM trips',
+        "    aggregates: {top: {builtin: Top}}\n    sql: SELECT top(fare) FROM trips",
         'aggregates.top.builtin: Unsupported value: "Top"',
     ),
     Invalid(
