@@ -73,4 +73,4 @@ def test_a_class_from_spec_code_places_records_with_its_state_and_is_named_when_
     assert "placing.py:12" in run.stderr, run.stderr
     assert json.loads(report.read_text())["failure"] == "UserCodeFailed"
     assert "plan=python/2/2" in run.stdout
-    assert {(who, n) for _, who, n in project.results()} >= {("a", "1"), ("b", "2")}
+    assert {(who, n) for who, n, _ in project.results()} >= {("a", "1"), ("b", "2")}
