@@ -95,7 +95,7 @@ class Jvm:
         MillraceError: Java is not installed, or ``JAVA_HOME`` or ``SPARK_HOME`` names a wrong folder.
     """
 
-    def __init__(self, settings: Mapping[str, str], *, quiet: bool, grouping: bool) -> None:
+    def __init__(self, settings: Mapping[str, str], *, quiet: bool, grouping: bool = False) -> None:
         _require_java()
         home = spark_home()
         self._address: tuple[int, str] | None = None
