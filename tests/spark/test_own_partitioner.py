@@ -68,9 +68,9 @@ def test_a_class_from_spec_code_places_records_with_its_state_and_is_named_when_
         timeout=300,
         check=False,
     )
-    assert run.returncode == 1, run.stdout
+    assert run.returncode == 1, run.stderr
     assert "batch 1 is one too many" in run.stderr, run.stderr
     assert "placing.py:12" in run.stderr, run.stderr
     assert json.loads(report.read_text())["failure"] == "UserCodeFailed"
-    assert "plan=python/2/2" in run.stdout
+    assert "plan=python/2/2" in run.stderr
     assert {(who, n) for who, n, _ in project.results()} >= {("a", "1"), ("b", "2")}
