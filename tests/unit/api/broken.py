@@ -352,12 +352,6 @@ BROKEN = [
     ),
     (
         MINIMAL,
-        11,
-        "  sink: {python: {write: alerts.write}}",
-        '11: spec.sink.python.write: "alerts.write" is not a Python function; write "module:function", such as "mypackage.geo:distance"',
-    ),
-    (
-        MINIMAL,
         12,
         "  partitioner: {algorithm: python, parameters: {limit: 3}}",
         '12: spec.partitioner.algorithm: algorithm python needs the class that places records (got python); write parameters: {class: "module:Class"}, such as "mypackage.placing:Sticky"',

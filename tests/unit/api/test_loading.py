@@ -73,6 +73,12 @@ FIELD_MISTAKES = [
         '"mypackage.geo:distance"',
     ),
     (
+        11,
+        "  sink: {python: {write: alerts.write}}",
+        '11: spec.sink.python.write: "alerts.write" is not a Python function; write "module:function", such as '
+        '"mypackage.geo:distance"',
+    ),
+    (
         10,
         '    aggregates: {Top: {python: "routes:Top"}}\n    sql: SELECT cell FROM trips',
         "10: spec.query.aggregates.Top: \"Top\" is not a name for a function; write lower-case letters, digits and '_', "
