@@ -34,6 +34,7 @@ def stored_when_released() -> list[Document]:
         if not {"additionalOutputs", "labels", "eventLog", "lineage", "lookups", "code"} & spec.keys()
         and not {"functions", "aggregates"} & spec["query"].keys()
         and not {"postgres", "mysql", "delta", "iceberg", "python"} & spec["sink"].keys()
+        and spec.get("partitioner", {}).get("algorithm") != "python"
         and not any(map(_is_new, spec["sources"].values()))
         and not any(spec.get(part, {}).get("memory", "").endswith("i") for part in ("driver", "executors"))
     ]

@@ -86,10 +86,12 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
             Severity.WARNING,
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
-            f"and the last batch took {seconds_text(run.batches[-1].seconds)}",
+            f"and the last batch took {seconds_text(run.batches[-1].seconds)}. The figures below, also those of the "
+            "lag, are older",
             "see whether own code, the sink or a source waits for something; right after a start or a change of plan, "
             "a batch takes longer",
         )
+        return  # what earlier batches took says nothing of what this one waits for
     recent = [each for each in run.batches if each.rows][-RECENT:]
     if not recent:
         return
@@ -192,11 +194,12 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[PageFinding]:
     """Yield the findings on records that are in no result."""
     last = run.batches[-TREND:]
     if run.rejected:
+        newest = sum(each.rejected for each in last)
         yield PageFinding(
-            _severity(any(each.rejected for each in last)),
+            _severity(newest > 0),
             "Records are rejected",
-            f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode, "
-            f"{sum(each.rejected for each in last):,} of them in the last {len(last)} batches",
+            f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode; of the last {len(last)} "
+            f"batches, {_share(newest, newest + sum(each.rows for each in last))}",
             _rejected_remedy(spec),
         )
     if run.late:

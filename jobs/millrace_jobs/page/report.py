@@ -8,7 +8,7 @@ from importlib.resources import files
 from xml.etree.ElementTree import Element
 
 from millrace_jobs.page.charts import bars
-from millrace_jobs.page.findings import seconds_text
+from millrace_jobs.page.findings import WARM, seconds_text
 from millrace_jobs.page.rendering import figures
 from millrace_jobs.page.replay import EntryKind, RunReport, TimelineEntry, moment_text
 from millrace_support.pages.elements import document, element
@@ -108,4 +108,5 @@ def _slowest(report: RunReport) -> Element | None:
     if not report.slowest:
         return None
     table = bars(report.slowest, ("step", "time", "share"), "Steps of the slowest batch")
-    return section("slowest", "Slowest batch", element("h3", report.slowest_title), table)
+    title = f"Slowest batch, without the first {WARM} of a start"
+    return section("slowest", title, element("h3", report.slowest_title), table)

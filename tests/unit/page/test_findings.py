@@ -141,6 +141,13 @@ def test_a_batch_that_does_not_end_is_found_while_it_runs():
     assert first.reason.startswith("no batch has finished for 1 min 30 s; the interval is 2 s")
 
 
+def test_earlier_batches_say_nothing_of_one_that_does_not_end():
+    kept, clock = history(*[a_late_batch()] * 6)
+    assert verdict(kept, clock).title == "Batches are late"
+    clock.now += 90
+    assert [each.title for each in found(kept, clock)] == ["A batch takes long"]
+
+
 def corrupt(value):
     return a_query("spec", "sources", "trips", "corruptRecords", value=value)
 
@@ -155,7 +162,9 @@ def corrupt(value):
 def test_rejected_records_are_found_with_where_to_read_them(policy, remedy):
     first = verdict(*history(*[a_batch(rows=990, rejected=10)] * 2), query=corrupt(policy))
     assert (first.severity, first.title) == (Severity.WARNING, "Records are rejected")
-    assert first.reason == "20 records (1.00%) of this run do not decode, 20 of them in the last 2 batches"
+    assert first.reason == (
+        "20 records (1.00%) of this run do not decode; of the last 2 batches, 20 records (1.00%)"
+    )
     assert first.remedy.startswith(remedy)
 
 
