@@ -168,7 +168,9 @@ class RunLine:
     """The beginning of a run, at ``time`` in seconds since 1970, as in all lines.
 
     ``query`` is the query as a document, ``millrace`` the version that runs it, and ``timed`` whether batches are to be
-    in time. ``origin`` says where the figures are from, if it was not the run that wrote them.
+    in time. ``origin`` says where the figures are from, if it was not the run that wrote them: then ``step`` is the
+    time between two samples in seconds, and ``newest`` that of the last sample. ``dropped`` batches were left out to
+    keep the record within its size.
     """
 
     line: Literal["run"] = field(default="run", kw_only=True)
@@ -178,6 +180,9 @@ class RunLine:
     timed: bool = True
     origin: str = ""
     version: int = VERSION
+    step: float = 0.0
+    newest: float | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -366,20 +371,43 @@ def require_record_of(path: Path, name: str) -> None:
 
 
 def halved(lines: Iterable[RecordLine]) -> list[RecordLine]:
-    """Return a record in which pairs of batches that follow one another are combined, and so are idle triggers.
+    """Return a record in which pairs of batches are combined that have nothing but triggers and predictions in between.
 
-    What a batch had beside its figures is kept of the later one of a pair.
+    What a batch had beside its figures is kept of the later one of a pair. Of the predictions between them the newest
+    are kept. Of idle triggers in a row, the first and the last are kept: the time of the first shows that no batch ran.
     """
     kept: list[RecordLine] = []
     for line in lines:
-        before = kept[-1] if kept else None
+        place = _place_of_batch(kept) if isinstance(line, BatchLine) else None
+        before = None if place is None else kept[place]
         if isinstance(line, BatchLine) and isinstance(before, BatchLine) and _can_join(before, line):
-            kept[-1] = replace(line, figures=before.figures.combined_with(line.figures))
-        elif isinstance(line, IdleLine | PredictionsLine) and type(line) is type(before):
-            kept[-1] = line
+            predictions = [each for each in kept[place:] if isinstance(each, PredictionsLine)]
+            del kept[place:]
+            for each in predictions[-1:]:
+                _append(kept, each)
+            kept.append(replace(line, figures=before.figures.combined_with(line.figures)))
         else:
-            kept.append(line)
+            _append(kept, line)
     return kept
+
+
+def _append(kept: list[RecordLine], line: RecordLine) -> None:
+    """Append a line, or let it take the place of one that it makes superfluous."""
+    is_repeated = all(isinstance(each, IdleLine) for each in (*kept[-2:], line)) and len(kept) > 1
+    if is_repeated or (isinstance(line, PredictionsLine) and kept and isinstance(kept[-1], PredictionsLine)):
+        kept[-1] = line
+    else:
+        kept.append(line)
+
+
+def _place_of_batch(kept: list[RecordLine]) -> int | None:
+    """Return the place of the last batch; None if more than triggers and predictions came after it."""
+    for place in range(len(kept) - 1, -1, -1):
+        if isinstance(kept[place], BatchLine):
+            return place
+        if not isinstance(kept[place], IdleLine | PredictionsLine):
+            return None
+    return None
 
 
 def _can_join(before: BatchLine, line: BatchLine) -> bool:

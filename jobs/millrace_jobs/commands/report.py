@@ -73,7 +73,7 @@ def report(
         lines = on_cluster["report"](target, cluster, prometheus, prometheus_token_file, first, end)
         from millrace_jobs.page.replay import replayed
 
-        found = replayed(lines, first)
+        found = replayed(lines, first, end)
     else:
         from millrace_jobs.page.replay import replayed
         from millrace_support.run_record import read_record

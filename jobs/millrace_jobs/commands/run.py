@@ -144,6 +144,7 @@ def run_job(create_job: Callable[[], Job], grace: float) -> None:
     try:
         with extras_reported():
             job = create_job()
+            job.grace = grace
     except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)

@@ -81,7 +81,12 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
     """Yield the findings on the time that batches take, and on the records that wait."""
     silence = now - run.last_sign
     interval = spec.batch_interval.seconds
-    if run.batches and not run.is_idle and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS):
+    if (
+        run.batches
+        and not run.is_idle
+        and not run.step
+        and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS)
+    ):
         yield PageFinding(
             Severity.WARNING,
             "A batch takes long",
@@ -153,8 +158,9 @@ def _faster(newest: BatchDetails | None, spec: Spec, imbalance: float) -> str:
         written = newest.work - newest.task_seconds  # at least: tasks run side by side
         if written > max(newest.seconds * 2 / 3, SLOW_SINK_SECONDS):
             return (
-                f"all tasks together took {seconds_text(newest.task_seconds)} to read and compute, and writing the "
-                f"results {seconds_text(written)} or more: look at what spec.sink writes to"
+                f"all tasks together took {seconds_text(newest.task_seconds)} to read and compute; the other "
+                f"{seconds_text(written)} are those of the sink, or of tasks that wait for executors: look first at "
+                "what spec.sink writes to"
             )
     if imbalance >= SKEWED and spec.partitioner.algorithm is not Algorithm.AUTO:
         return _even_out(spec)

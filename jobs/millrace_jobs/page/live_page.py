@@ -35,24 +35,23 @@ class LivePage:
     def __init__(self, history: RunHistory, facts: RunFacts, clock: Callable[[], float] = time.time) -> None:
         self._history, self._facts, self._clock = history, facts, clock
         self._lock = Lock()
-        self._rendered: tuple[float, bytes] = (float("-inf"), b"")
+        self._rendered: tuple[float, bytes, bool] = (float("-inf"), b"", False)
         self._asked = float("-inf")
-        self._answers = 0
+        self._has_shown_end = False
 
     def show(self, facts: RunFacts) -> None:
         """Show these facts from now on."""
         self._facts = facts
 
     def wait_until_seen(self, seconds: float = SEEN_SECONDS) -> None:
-        """Wait until a client that follows the page has asked for it once more, so that it shows how the run ended.
+        """Wait until a client that follows the page has got one that shows how the run ended.
 
-        Returns at once if no client has asked within the last seconds, and after this time at the latest.
+        Returns at once if one has, or if no client has asked within the last seconds; after this time at the latest.
         """
         until = time.monotonic() + seconds
-        answered = self._answers
         with self._lock:
-            self._rendered = (float("-inf"), b"")
-        while self._clock() - self._asked < seconds and self._answers == answered and time.monotonic() < until:
+            self._rendered = (float("-inf"), b"", False)
+        while self._clock() - self._asked < seconds and not self._has_shown_end and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
 
     @property
@@ -68,18 +67,19 @@ class LivePage:
         result = looked_up(parameters, self._facts.lookups) if self._facts.lookups and parameters else None
         self._asked = self._clock()
         if result is None:
-            body = self._fresh()
-            self._answers += 1
+            body, shows_end = self._fresh()
+            self._has_shown_end |= shows_end
             return html_page(body)
         now = self._clock()
         return html_page(render(page_view(self._history.snapshot(), self._facts, now), result))
 
-    def _fresh(self) -> bytes:
-        """Return the page without a look-up, rendered within the last second."""
+    def _fresh(self) -> tuple[bytes, bool]:
+        """Return the page without a look-up, rendered within the last second, and whether it shows the run's end."""
         with self._lock:
             now = self._clock()
-            at, body = self._rendered
+            at, body, shows_end = self._rendered
             if not at <= now < at + FRESH_SECONDS:
-                body = render(page_view(self._history.snapshot(), self._facts, now))
-                self._rendered = now, body
-            return body
+                run = self._history.snapshot()
+                body, shows_end = render(page_view(run, self._facts, now)), bool(run.outcome or run.failure)
+                self._rendered = now, body, shows_end
+            return body, shows_end

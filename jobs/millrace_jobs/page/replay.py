@@ -20,7 +20,7 @@ from millrace_jobs.page.heat_map import heat_maps
 from millrace_jobs.page.history import RunHistory, RunSnapshot
 from millrace_jobs.page.view import Bar, Extent, PageView, RunFacts, page_view, steps_of
 from millrace_support.http_server import ProbeResult
-from millrace_support.pages.verdict import PageFinding, Severity
+from millrace_support.pages.verdict import PageFinding, Severity, by_urgency
 from millrace_support.run_record import (
     BatchDetails,
     BatchFigures,
@@ -45,6 +45,9 @@ MAX_ENTRIES = 400
 
 _COLUMNS = 96
 """Columns of the heat maps together."""
+
+SILENT_SECONDS = 300.0
+"""Seconds without a sample, and at least two steps, after which a driver counts as silent."""
 
 _ALIVE = ProbeResult(True, "running")
 
@@ -76,7 +79,7 @@ class RunReport:
     ``view`` has the figures: lines and tables of the whole period, and what is said of the newest batch as of its end.
     ``slowest`` has the steps of the batch that took longest for its interval, without the first ones after a start.
     ``omitted`` entries of the timeline were left out, messages first. ``origin`` says where the figures are from, and
-    ``millrace`` is the version that recorded them.
+    ``millrace`` is the version that recorded them. ``dropped`` batches are not in the record any more.
     """
 
     view: PageView
@@ -89,6 +92,7 @@ class RunReport:
     slowest_title: str
     origin: str
     millrace: str
+    dropped: int = 0
 
 
 def replayed(lines: Sequence[RecordLine], since: float | None = None, until: float | None = None) -> RunReport:
@@ -110,7 +114,8 @@ def replayed(lines: Sequence[RecordLine], since: float | None = None, until: flo
         hint = f"it goes from {moment_text(first)} to {moment_text(last)}: write --since and --until in between"
         raise MillraceError(Problem(message, hint))
     is_cut = until is not None and len(known) < len(lines)
-    last = until if is_cut and until is not None else within[-1].time
+    is_sampled = any(isinstance(line, RunLine) and line.origin for line in known)
+    last = until if until is not None and (is_cut or is_sampled) else within[-1].time
     replay = _Replay(within[0].time if since is None else since)
     for line in known:
         replay.add(line)
@@ -126,7 +131,7 @@ def replayed(lines: Sequence[RecordLine], since: float | None = None, until: flo
     return RunReport(
         view=replace(
             view,
-            findings=tuple(replay.findings(run, last)),
+            findings=tuple(replay.findings_at_end(run, last)),
             heat=heat,
             earlier_heat=tuple(each for each in earlier if each is not None),
         ),
@@ -139,6 +144,7 @@ def replayed(lines: Sequence[RecordLine], since: float | None = None, until: flo
         slowest_title="" if slowest is None else f"Batch {slowest.batch}: {seconds_text(slowest.seconds)}",
         origin=replay.started.origin,
         millrace=replay.started.millrace,
+        dropped=sum(line.dropped for line in known if isinstance(line, RunLine)),
     )
 
 
@@ -169,10 +175,27 @@ class _Replay:
         facts = self.facts(run)
         return findings(run, self._query.spec, facts.failing(), _ALIVE, now, timed=facts.timed)
 
+    def findings_at_end(self, run: RunSnapshot, end: float) -> list[PageFinding]:
+        """Return what is found at the end of the period, or of the samples, and whether they end early."""
+        newest = self.started.newest
+        if newest is None:
+            return self.findings(run, end)
+        found = self.findings(run, newest)
+        if end - newest <= max(2 * self.started.step, SILENT_SECONDS):
+            return found
+        silent = PageFinding(
+            Severity.WARNING,
+            f"No figures since {datetime.fromtimestamp(newest, UTC):%H:%M:%S}",
+            f"{self.started.origin} has no sample of the driver for the last {seconds_text(end - newest)}; the figures "
+            "below are older",
+            f"check with kubectl describe sq {self._query.name} that the driver runs, and that its pod is scraped",
+        )
+        return by_urgency([silent, *(each for each in found if each.severity is not Severity.WELL)])
+
     def add(self, line: RecordLine) -> None:
         """Take an event in."""
         is_shown = line.time >= self.since
-        if is_shown and self._is_overdue(line.time):
+        if is_shown and self._is_overdue(line):
             self._find(line.time)
         if isinstance(line, RunLine):
             self.started, self._query = line, StreamQuery.model_validate(line.query)
@@ -186,11 +209,16 @@ class _Replay:
             self._find(line.time, is_shown=is_shown)
         self._before = line
 
-    def _is_overdue(self, now: float) -> bool:
-        """Whether so much time has passed since the last event that the batch may have been found to take long."""
-        if self._before is None or not self.batches:
+    def _is_overdue(self, line: RecordLine) -> bool:
+        """Whether a batch may have been found to take long in the time between the last event and this one.
+
+        No batch ran before the start of a run, and nothing is known between samples or combined batches.
+        """
+        if self._before is None or not self.batches or self.started.origin or isinstance(line, RunLine):
             return False
-        return now - self._before.time > max(OVERDUE_INTERVALS * self.batches[-1].interval, OVERDUE_SECONDS)
+        if isinstance(line, BatchLine) and line.figures.batches > 1:
+            return False
+        return line.time - self._before.time > max(OVERDUE_INTERVALS * self.batches[-1].interval, OVERDUE_SECONDS)
 
     def _find(self, now: float, *, is_shown: bool = True) -> None:
         verdict = self.findings(self.history.snapshot(), now)[0]
@@ -216,7 +244,7 @@ class _Replay:
     def _entries(self, line: RecordLine) -> Iterator[TimelineEntry]:
         match line:
             case RunLine():
-                if self._before is not None and not isinstance(self._before, EndLine):
+                if self._before is not None and not _is_end(self._before):
                     text = (
                         f"It left no end in the record: its process was killed after {moment_text(self._before.time)}."
                     )
@@ -253,10 +281,15 @@ def plan_text(plan: BatchPlan) -> str:
     return f"{plan.algorithm}, n={plan.workers}, m={plan.replicas}, epoch {plan.epoch}"
 
 
+def _is_end(line: RecordLine) -> bool:
+    """Whether a run ends with a line: one that fails writes its reason first."""
+    return isinstance(line, EndLine) or (isinstance(line, FailureLine) and line.is_final)
+
+
 def _ending(lines: Sequence[RecordLine], *, is_cut: bool) -> list[TimelineEntry]:
     """Return what a record says by its end, if it is not the end of a run."""
     started = next(line for line in reversed(lines) if isinstance(line, RunLine))
-    if is_cut or started.origin or isinstance(lines[-1], EndLine):
+    if is_cut or started.origin or _is_end(lines[-1]):
         return []
     text = "The record has no end of the run: it still goes on, or its process was killed."
     return [TimelineEntry(lines[-1].time, EntryKind.RUN, "End of the record", text)]

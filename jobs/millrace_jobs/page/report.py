@@ -64,7 +64,7 @@ def _header(report: RunReport) -> Element:
         "from": moment_text(report.first),
         "to": moment_text(report.last),
         "period": seconds_text(report.last - report.first),
-        "batches": f"{report.batches:,}",
+        "batches": f"{report.batches:,}" + (f", {report.dropped:,} others were dropped" if report.dropped else ""),
         **{name: text for name, text in report.view.facts if name in ("interval", "results")},
         "figures": report.origin or f"the record of the run, by Millrace {report.millrace}",
     }

@@ -267,7 +267,8 @@ def _plan(report: BatchDetails | None) -> tuple[tuple[str, str], ...]:
 def _why_plan(run: RunSnapshot, facts: RunFacts) -> str:
     wanted = facts.query.spec.partitioner.algorithm
     if run.chooses and run.switch is not None:
-        return run.switch.text.removeprefix("auto: ").capitalize() + f" (after batch {run.switch.batch})."
+        after = "" if run.switch.batch is None else f" (after batch {run.switch.batch})"
+        return run.switch.text.removeprefix("auto: ").capitalize() + f"{after}."
     if run.chooses and run.predictions:
         return (
             "auto compares the algorithms below again and again, and switches once two comparisons agree that it pays."

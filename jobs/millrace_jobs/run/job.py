@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -26,7 +27,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
 from millrace_jobs.display.display import display_for
 from millrace_jobs.page.history import RunHistory
-from millrace_jobs.page.live_page import LivePage
+from millrace_jobs.page.live_page import SEEN_SECONDS, LivePage
 from millrace_jobs.page.view import RunFacts
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
@@ -64,6 +65,10 @@ from millrace_support.run_record import RunLine
 
 if TYPE_CHECKING:
     from millrace_jobs.display.display import Display
+
+
+_EXIT_SECONDS = 1.0
+"""Seconds of the grace period that are left for the exit of the process."""
 
 
 def _starting() -> ProbeResult:
@@ -117,7 +122,11 @@ class Job:
     record: Path | None = None
     """File for the record of the run; None for none."""
 
+    grace: float = math.inf
+    """Seconds that the run may take to end after ``stop``."""
+
     stop_requested: bool = False
+    _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
     _spec: Spec = field(init=False)
@@ -142,17 +151,16 @@ class Job:
             MillraceError: the query cannot run, or has failed.
         """
         setup = self._setup()
-        self._serve(setup.display)
         try:
+            self._serve(setup.display)
             self._run_phases(setup)
             if not self._history.snapshot().outcome:  # it was stopped before its first batch
                 self._history.ended("drained")
         except BaseException as error:
             self._health.failed(str(error))
             self._history.failed(error)
+            self._history.ended("failed")  # after the reason, which the page and the record show with it
             raise
-        finally:
-            self._page.wait_until_seen()
 
     def _run_phases(self, setup: RunSetup) -> None:
         checkpoint = open_checkpoint(setup)
@@ -193,11 +201,11 @@ class Job:
         # the first batch of a backlog takes long
         self._health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds), self.platform.executors)
         self._history = RunHistory()
+        document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
         if self.record is not None:
             record = RecordFile(self.record, self.query.name, display.message)
             self._stack.callback(record.close)
             self._history = RunHistory(record=record.write)
-        document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
         self._history.add(RunLine(time.time(), document, version("millrace"), timed=not self.once))
         self._page = LivePage(self._history, RunFacts(self.query, self._health.liveness, timed=not self.once))
         # not alive yet for the probes of a pod, so that one whose start takes too long is started again
@@ -205,6 +213,12 @@ class Job:
         self._server = HttpServer(CollectorRegistry(), *probes, *address, self._page.paths)
         self._server.start()
         self._stack.callback(self._server.close)
+        self._stack.callback(self._wait_until_seen)  # once Spark, the sink and the lease are closed
+
+    def _wait_until_seen(self) -> None:
+        """Leave an open page the time to show the end, as far as the grace period lasts."""
+        left = self._deadline - time.monotonic() - _EXIT_SECONDS
+        self._page.wait_until_seen(min(SEEN_SECONDS, max(left, 0.0)))
 
     def _step(self, text: str) -> None:
         self._display.starting(text)
@@ -321,11 +335,13 @@ class Job:
                 observer.message(shown_times(why, self.query.spec))
             reports.ended(outcome)
         except BaseException as error:
+            outcome = "failed"
             reports.ended("failed", error if isinstance(error, Exception) else None)
             raise
         finally:
             observer.health.closing()
-            self._history.ended(outcome)
+            if outcome != "failed":  # ``run`` adds the reason first
+                self._history.ended(outcome)
             seconds = time.monotonic() - began
             if run.is_accepted or self.stop_requested:  # a query that Spark rejected has an error, no summary
                 observer.display.finished(
@@ -360,6 +376,7 @@ class Job:
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""
         self.stop_requested = True
+        self._deadline = time.monotonic() + self.grace
         if self._run is not None:
             self._run.drain()
 

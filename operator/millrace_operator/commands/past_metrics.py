@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from millrace_api.errors import MillraceError, Problem
@@ -41,6 +42,9 @@ MIN_STEP = 5.0
 
 MAX_LOADS = 32
 """Loads of a batch that a line of the record has."""
+
+SILENT_SECONDS = 300.0
+"""Seconds without a sample, and at least two intervals, after which a gap is noted."""
 
 _RATE_SECONDS = 120.0
 """Shortest time over which quantiles of latency are taken: several scrapes."""
@@ -88,6 +92,7 @@ class Period(NamedTuple):
     @classmethod
     def of(cls, first: float, last: float) -> Period:
         """Return a period with the intervals of a report."""
+        first = round(first, 3)  # as Prometheus is asked: its first sample is then not after the beginning
         return cls(first, last, max((last - first) / POINTS, MIN_STEP))
 
 
@@ -134,7 +139,8 @@ def past_lines(
         raise MillraceError(Problem(message, hint))
     quantiles = {share: _latencies(prometheus, matchers, period, share) for share in (0.5, 0.95)}
     document = query.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return list(_lines(samples, quantiles, query, document, origin))
+    begin = RunLine(samples[0][0], document, "", origin=origin, step=period.step, newest=samples[-1][0])
+    return [begin, *_lines(samples, quantiles, query, period.step)]
 
 
 def _samples(prometheus: Prometheus, matchers: Sequence[str], period: Period) -> list[tuple[float, _Sample]]:
@@ -176,15 +182,17 @@ def _lines(
     samples: Sequence[tuple[float, _Sample]],
     quantiles: Mapping[float, Mapping[float, float]],
     query: StreamQuery,
-    document: Mapping[str, object],
-    origin: str,
+    step: float,
 ) -> Iterator[RecordLine]:
     first, before = samples[0]
     chooses = query.spec.partitioner.algorithm is Algorithm.AUTO
-    yield RunLine(first, document, millrace="", origin=origin)
     yield StartedLine(first, chooses, f"The operator chose it; kubectl describe sq {query.name} shows why.")
-    last = first
+    last = seen = first
     for time, sample in samples[1:]:
+        if time - seen > max(2 * step, SILENT_SECONDS):
+            text = f"no figures from {_clock(seen)} to {_clock(time)} UTC: the driver did not run, or was not scraped"
+            yield MessageLine(time, text)
+        seen = time
         if sample[CREATED] != before[CREATED]:
             yield MessageLine(time, "another driver has started, with counters from zero")
             before = _Sample()
@@ -197,6 +205,10 @@ def _lines(
             yield IdleLine(time)
         if count >= 0:
             before = sample
+
+
+def _clock(time: float) -> str:
+    return f"{datetime.fromtimestamp(time, UTC):%H:%M:%S}"
 
 
 def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[RecordLine]:
@@ -228,6 +240,8 @@ def _batch(
     waiting = round(sample["millrace_source_lag_rows"])
     plan = _plan(sample)
     loads, size = _loads(sample.labeled[_WORKERS])
+    workers = sample.labeled[_WORKERS].values()
+    tasks = _task_seconds(before, sample)
     figures = BatchFigures(
         batch=number,
         ended=time,
@@ -244,7 +258,7 @@ def _batch(
         incomplete=more("millrace_incomplete_rows_total"),
         loads=loads,
         load_size=size,
-        mean_load=sum(loads) / max(len(loads), 1),
+        mean_load=sum(workers) / max(len(workers), 1),
         imbalance=sample.values.get("millrace_load_imbalance_ratio"),
         algorithm="-" if plan is None else plan.algorithm,
         batches=count,
@@ -271,13 +285,16 @@ def _batch(
             watermark_delay=sample.values.get("millrace_watermark_delay_seconds"),
             taken_from={streams[0]: rows // count} if len(streams) == 1 else {},
             waiting_in={streams[0]: waiting} if len(streams) == 1 else {},
-            task_seconds=_task_seconds(before, sample) / count,
+            task_seconds=None if tasks is None else tasks / count,
             behind={source: dict(lags) for source, lags in sample.behind.items()},
         ),
     )
 
 
-def _task_seconds(before: _Sample, sample: _Sample) -> float:
+def _task_seconds(before: _Sample, sample: _Sample) -> float | None:
+    """Return the seconds of all tasks; None where none are measured, as of a query that Spark's own plan runs."""
+    if not sample.labeled[_TASKS]:
+        return None
     stages = sum(seconds - before.labeled[_TASKS].get(stage, 0.0) for stage, seconds in sample.labeled[_TASKS].items())
     return max(stages + sample[_MERGE] - before[_MERGE], 0.0)
 

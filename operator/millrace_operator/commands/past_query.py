@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -43,7 +44,7 @@ def recorded_by_prometheus(
     with closing(Prometheus(settings)) as prometheus:
         lines = past_lines(prometheus, view.namespace, query, pod, period, f"Prometheus at {settings.url}")
         decided = list(_decisions(queries, view.status, name))
-        oldest = min((each.time for each in decided), default=last)
+        oldest = min((each.time for each in decided if isinstance(each, DecisionLine)), default=math.inf)
         counted = counted_decisions(prometheus, view.namespace, name, period)
         decided += [each for each in counted if each.time < oldest - period.step]
     begin, *rest = lines

@@ -8,7 +8,7 @@ import pytest
 
 from millrace_operator.commands import by_name, past_query
 from millrace_operator.lifecycle.query_view import QueryView
-from millrace_support.run_record import EndLine, encode
+from millrace_support.run_record import DecisionLine, EndLine, encode
 from unit.page.recorded import a_start, an_incident, write
 from unit.page.runs import BEGAN
 
@@ -71,12 +71,20 @@ def test_a_query_on_a_cluster_needs_its_prometheus(millrace, query):
 
 
 def test_decisions_of_the_operator_are_between_the_batches(millrace, query, monkeypatch):
-    event = {"reason": "ScaleOut", "message": "W was 1.2.", "lastTimestamp": "2013-01-01T12:00:10Z", "metadata": {}}
-    monkeypatch.setattr(past_query.UserQueries, "events", lambda *_: [event])
+    at = {"lastTimestamp": "2013-01-01T12:00:10Z", "metadata": {}}
+    event = {"reason": "ScaleOut", "message": "W was 1.2.", **at}
+    other = {"reason": "Started", "message": "the driver runs", **at, "lastTimestamp": "2013-01-01T11:00:00Z"}
+    monkeypatch.setattr(past_query.UserQueries, "events", lambda *_: [event, other])
     monkeypatch.setattr(past_query, "past_lines", lambda *_: [a_start(origin="P"), EndLine(BEGAN + 60, "drained")])
-    monkeypatch.setattr(past_query, "counted_decisions", lambda *_: [])
+    counted = [
+        DecisionLine(BEGAN + 1, None, "an older one", "operator"),
+        DecisionLine(BEGAN + 10, None, "same", "operator"),
+    ]
+    monkeypatch.setattr(past_query, "counted_decisions", lambda *_: counted)
     period = ("--since", "2013-01-01T12:00:00Z", "--until", "2013-01-01T12:01:00Z")
     result = millrace("report", "fares", "--prometheus", "http://127.0.0.1:1", *period, "-o", "-")
     assert result.status == 0, result
     assert "Decision of the operator" in result.out
     assert "ScaleOut: W was 1.2." in result.out
+    assert "An older one." in result.out
+    assert "Same." not in result.out

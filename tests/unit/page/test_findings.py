@@ -141,6 +141,13 @@ def test_a_batch_that_does_not_end_is_found_while_it_runs():
     assert first.reason.startswith("no batch has finished for 1 min 30 s; the interval is 2 s")
 
 
+def test_a_start_is_no_batch_that_takes_long():
+    kept, clock = history(*[a_batch()] * 3)
+    kept.step("starting Spark")
+    clock.now += 90
+    assert verdict(kept, clock).title == "Starting"
+
+
 def test_earlier_batches_say_nothing_of_one_that_does_not_end():
     kept, clock = history(*[a_late_batch()] * 6)
     assert verdict(kept, clock).title == "Batches are late"
@@ -162,9 +169,7 @@ def corrupt(value):
 def test_rejected_records_are_found_with_where_to_read_them(policy, remedy):
     first = verdict(*history(*[a_batch(rows=990, rejected=10)] * 2), query=corrupt(policy))
     assert (first.severity, first.title) == (Severity.WARNING, "Records are rejected")
-    assert first.reason == (
-        "20 records (1.00%) of this run do not decode; of the last 2 batches, 20 records (1.00%)"
-    )
+    assert first.reason == ("20 records (1.00%) of this run do not decode; of the last 2 batches, 20 records (1.00%)")
     assert first.remedy.startswith(remedy)
 
 
@@ -203,6 +208,6 @@ def test_a_slow_sink_is_named_by_what_tasks_do_not_account_for():
     kept, clock = history(*[slow] * 5)
     remedy = findings(kept.snapshot(), a_query().spec, None, alive(), clock.now)[0].remedy
     assert remedy == (
-        "all tasks together took 1.1 s to read and compute, and writing the results 7.7 s or more: look at what spec.sink "
-        "writes to"
+        "all tasks together took 1.1 s to read and compute; the other 7.7 s are those of the sink, or of tasks that wait "
+        "for executors: look first at what spec.sink writes to"
     )

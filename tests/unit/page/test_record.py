@@ -1,7 +1,11 @@
 """Records of runs: they survive files, kills and bounds, and make the page that the run had."""
 
+import errno
+import resource
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -116,6 +120,85 @@ def test_batches_that_are_combined_keep_their_sums_and_the_worse_of_all_else():
     figures = combined.figures
     assert (figures.batch, figures.batches, figures.rows, figures.seconds, figures.waiting) == (1, 2, 17, 3.0, 900)
     assert combined.details == lines[-1].details
+
+
+def test_batches_are_combined_across_triggers_and_predictions():
+    kept, clock, lines = recording()
+    predicted = [{"pkg": candidate("pkg", seconds)} for seconds in (0.5, 0.6, 0.7, 0.8)]
+    for each in predicted:
+        happen(kept, clock, [("batch", a_batch(rows=10)), ("predicted", each), ("idle",), ("idle",), ("idle",)])
+    once, idle = halved(lines), ["idle", "idle"]
+    assert [each.line for each in once] == ["run", *["predictions", "batch", "predictions", *idle] * 2]
+    assert [each.line for each in halved(once)] == ["run", "predictions", "batch", "predictions", *idle]
+    assert [each.figures.rows for each in halved(once) if isinstance(each, BatchLine)] == [40]
+
+
+def test_of_idle_triggers_in_a_row_the_first_and_the_last_are_kept():
+    kept, clock, lines = recording()
+    happen(kept, clock, [("batch", a_batch()), *[("idle",)] * 5])
+    assert halved(lines) == [lines[0], lines[1], lines[2], lines[-1]]
+
+
+def test_a_record_counts_the_batches_that_it_had_to_drop(tmp_path):
+    path = tmp_path / "run.jsonl"
+    kept, clock, lines = recording()
+    happen(kept, clock, [("batch", a_batch()), ("message", "again")] * 100)  # nothing to combine
+    record = RecordFile(path, "fares", pytest.fail, 40_000)
+    for line in lines:
+        record.write(line)
+    record.close()
+    first, *rest = read_record(path)
+    assert first.dropped > 0
+    assert first.dropped + sum(each.figures.batches for each in rest if isinstance(each, BatchLine)) == 100
+
+
+def test_a_record_that_a_run_writes_is_refused_to_another_also_after_it_was_made_smaller(tmp_path):
+    path = tmp_path / "run.jsonl"
+    record = RecordFile(path, "fares", pytest.fail, limit=4000)
+    for line in a_record(10):
+        with pytest.raises(
+            MillraceError, match=r"--record: another run writes the record .*; write the name of another"
+        ):
+            RecordFile(path, "fares", pytest.fail)
+        record.write(line)
+    record.close()
+    RecordFile(path, "fares", pytest.fail).close()
+
+
+@contextmanager
+def files_of_at_most(size):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_line_that_does_not_fit_leaves_no_half_of_it(tmp_path):
+    path, said = tmp_path / "run.jsonl", []
+    lines = a_record(3)
+    record = RecordFile(path, "fares", said.append)
+    for line in lines[:2]:
+        record.write(line)
+    with files_of_at_most(path.stat().st_size + 100):
+        record.write(lines[2])
+    record.write(lines[3])
+    assert path.read_bytes() == b"".join(map(encode, lines[:2]))
+    assert said == [f"the record {path} ends here, and the run goes on: File too large"]
+
+
+def test_a_record_that_cannot_be_made_smaller_leaves_no_part_of_the_new_file(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    said = []
+    record = RecordFile(tmp_path / "run.jsonl", "fares", said.append, limit=2000)
+    monkeypatch.setattr(Path, "replace", fail)
+    for line in a_record(10):
+        record.write(line)
+    assert len(said) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
 
 
 def test_a_run_goes_on_when_its_record_cannot_be_written_any_more(tmp_path):

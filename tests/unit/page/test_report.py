@@ -10,7 +10,8 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.page.replay import MAX_ENTRIES, MAX_POINTS, EntryKind, replayed
 from millrace_jobs.page.report import render_report
 from millrace_jobs.selection.switch import Switch
-from millrace_support.run_record import EndLine, MessageLine
+from millrace_support.pages.verdict import Severity
+from millrace_support.run_record import DecisionLine, EndLine, MessageLine, StartedLine, halved
 
 from .html_pages import HOSTILE, ParsedPage
 from .recorded import a_start, add, an_incident, record_of
@@ -77,6 +78,77 @@ def test_a_run_that_was_killed_is_said_to_have_no_end():
     assert titles(lines, EntryKind.RUN) == ["Start", "Started", "End of the record"]
     again = [*lines, a_start(time=clock.now + 60), EndLine(clock.now + 70, "drained")]
     assert titles(again, EntryKind.RUN) == ["Start", "Started", "The run before had ended", "Start", "End"]
+
+
+def test_a_run_that_failed_has_an_end_also_where_its_reason_is_the_last_event():
+    kept, clock, lines = record_of(*[a_batch()] * 5)
+    kept.failed(MillraceError(Problem("the topic is gone", "create it again")))
+    again = [*lines, a_start(time=clock.now + 60)]
+    assert titles(again, EntryKind.RUN) == ["Start", "Started", "Start", "End of the record"]
+    kept.ended("failed")
+    assert titles(lines, EntryKind.RUN) == ["Start", "Started", "End"]
+    assert titles(lines, EntryKind.VERDICT) == ["Starting", "Keeping up", "Failed"]
+
+
+def test_the_time_between_two_runs_is_that_of_no_batch():
+    kept, clock, lines = record_of(*[a_batch()] * 5)
+    kept.ended("drained")
+    clock.now += 600
+    kept.add(a_start(time=clock.now))
+    kept.step("starting Spark")
+    clock.now += 100
+    kept.started(chooses=False, plan_origin="", output="")
+    add(kept, clock, a_batch(), 5)
+    assert "A batch takes long" not in titles(lines[:-1], EntryKind.VERDICT)
+
+
+def test_batches_that_were_combined_were_not_one_that_takes_long():
+    kept, clock, lines = record_of(*[a_batch()] * 4)
+    for number in range(4, 64):
+        add(kept, clock, a_batch(), number)
+    for _ in range(5):
+        lines = halved(lines)
+    assert lines[-1].time - lines[-2].time > 30
+    assert "A batch takes long" not in titles(lines, EntryKind.VERDICT)
+
+
+def sampled(newest, step=60.0):
+    """What samples say of a driver, one a minute for ten minutes."""
+    start = a_start(origin="Prometheus", step=step, newest=newest)
+    lines = [start, *record_of(*[a_batch()] * 10)[2][1:]]
+    return [replace(each, time=BEGAN + 60 * number) for number, each in enumerate(lines)]
+
+
+def test_samples_far_apart_are_no_batch_that_takes_long():
+    lines = sampled(BEGAN + 660)
+    report = replayed(lines, BEGAN, BEGAN + 700)
+    assert "A batch takes long" not in [each.title for each in report.timeline]
+    assert (report.last, report.view.findings[0].title) == (BEGAN + 700, "Keeping up")
+
+
+def test_a_driver_without_newer_samples_does_not_keep_up():
+    first, *others = replayed(sampled(BEGAN + 660), BEGAN, BEGAN + 1800).view.findings
+    assert (first.severity, first.title, others) == (Severity.WARNING, "No figures since 12:11:00", [])
+    assert first.reason == (
+        "Prometheus has no sample of the driver for the last 19 min 00 s; the figures below are older"
+    )
+    assert "kubectl describe sq fares" in first.remedy
+
+
+def test_samples_at_long_intervals_are_not_missing_before_the_next_one():
+    report = replayed(sampled(BEGAN + 660, step=600.0), BEGAN, BEGAN + 1800)
+    assert report.view.findings[0].title == "Keeping up"
+
+
+def test_batches_that_a_record_has_dropped_are_counted():
+    *_, lines = record_of(a_batch())
+    page = render_report(replayed([replace(lines[0], dropped=1200), *lines[1:]])).decode()
+    assert "1, 1,200 others were dropped" in page
+
+
+def test_a_switch_after_no_known_batch_names_none():
+    lines = [a_start(), StartedLine(BEGAN, chooses=True), DecisionLine(BEGAN, None, "auto: a switch", "auto")]
+    assert replayed(lines).view.why_plan == "A switch."
 
 
 def test_a_period_has_its_own_batches_and_verdicts():
