@@ -32,10 +32,15 @@ SUMMARY = RunSummary(
 )
 
 
+class Screen(io.StringIO):
+    """What a terminal was sent."""
+
+    def isatty(self):
+        return True
+
+
 def terminal():
-    return Console(
-        file=io.StringIO(), force_terminal=True, width=100, color_system="truecolor", _environ={"TERM": "xterm"}
-    )
+    return Console(file=Screen(), width=100, color_system="truecolor", _environ={"TERM": "xterm"})
 
 
 def pipe(width=80):
@@ -70,7 +75,9 @@ def live(*reports):
     [
         (terminal(), LiveDisplay),
         (pipe(), PlainDisplay),
-        (Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), PlainDisplay),
+        (Console(file=Screen(), _environ={"TERM": "dumb"}), PlainDisplay),
+        (Console(file=io.StringIO(), _environ={"TERM": "xterm", "FORCE_COLOR": "1"}), PlainDisplay),
+        (Console(file=io.StringIO(), _environ={"TERM": "xterm", "TTY_COMPATIBLE": "1"}), PlainDisplay),
     ],
 )
 def test_the_display_is_live_only_where_the_cursor_moves(console, kind):
@@ -119,8 +126,9 @@ def test_rows_go_to_where_results_go_and_progress_does_not():
     assert [line.partition(" ")[0] for line in lines(progress)] == ["batch=12", "note:"]
 
 
-def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else():
-    console, results = terminal(), pipe()
+@pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}])
+def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else(environment):
+    console, results = terminal(), Console(file=io.StringIO(), _environ=environment)
     display = LiveDisplay(console, "flights", results)
     display.started({})
     print("of a library")
