@@ -1,4 +1,5 @@
 import io
+import os
 import re
 import shlex
 import threading
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from builders import PIN, a_batch, a_native_batch
+from millrace_api.errors import MillraceError
 from millrace_jobs.display.display import display_for
 from millrace_jobs.display.live import SHOWN_BATCHES, LiveDisplay
-from millrace_jobs.display.plain import PlainDisplay
+from millrace_jobs.display.plain import PlainDisplay, ResultsConsole
 from millrace_support.run_figures import RunSummary
 
 SUMMARY = RunSummary(
@@ -137,6 +139,15 @@ def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else(environment):
     assert lines(results) == ["cell=A n=1"]
     assert "cell" not in console.file.getvalue()
     assert "of a library" not in console.file.getvalue()
+
+
+def test_a_closed_output_of_results_is_an_error_in_one_sentence_and_leaves_nothing_to_write():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        display = PlainDisplay(pipe(), "flights", ResultsConsole(file=closed, _environ={}))
+        with pytest.raises(MillraceError, match="^standard output was closed before the end of the results; read it"):
+            display.table("results of batch 3", ["cell", "n"], [("A", 1)])
 
 
 @given(st.integers(1, 200), st.lists(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\'"))))
