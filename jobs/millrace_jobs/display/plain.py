@@ -93,7 +93,7 @@ class ResultsConsole(Console):
     """The standard output for results. A reader who closes it fails the batch, in whichever thread prints."""
 
     def on_broken_pipe(self) -> NoReturn:
-        """Raise MillraceError: Rich's own SystemExit would end a thread of Spark's callbacks, and the run would hang."""
+        """Raise MillraceError: with Rich's SystemExit, a thread of Spark's callbacks would end, and not the run."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())  # what the file still holds would be written at the exit
         os.close(nowhere)

@@ -146,7 +146,7 @@ def test_a_closed_output_of_results_is_an_error_in_one_sentence_and_leaves_nothi
     os.close(read)
     with os.fdopen(write, "w") as closed:
         display = PlainDisplay(pipe(), "flights", ResultsConsole(file=closed, _environ={}))
-        with pytest.raises(MillraceError, match="^standard output was closed before the end of the results; read it"):
+        with pytest.raises(MillraceError, match=r"^standard output was closed before the end of the results; read it"):
             display.table("results of batch 3", ["cell", "n"], [("A", 1)])
 
 
