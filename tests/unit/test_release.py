@@ -12,7 +12,7 @@ import pytest
 
 from distribution import ROOT
 from tools.release import main
-from tools.release_images import repack
+from tools.release_images import made_at, repack
 from tools.sbom import image_bom
 
 
@@ -123,6 +123,12 @@ def test_an_archive_of_an_image_depends_on_its_blobs_alone(tmp_path: Path) -> No
         repack(tmp_path / f"{moment}.tar", tmp_path / f"again-{moment}.tar", 1_700_000_000)
         made.append((tmp_path / f"again-{moment}.tar").read_bytes())
     assert made[0] == made[1]
+
+
+def test_only_the_images_that_a_release_has_built_are_removed() -> None:
+    created = {"mine": 1_700_000_000, "built-meanwhile": 1_700_000_123, "earlier": 1_700_000_000}
+    listing = json.dumps([{"id": each, "created": when} for each, when in created.items()])
+    assert made_at(1_700_000_000, listing, ["earlier"]) == ["mine"]
 
 
 def test_a_folder_with_files_is_not_used(tmp_path: Path) -> None:
