@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 GALLERY = Path(__file__).parents[1] / "docs/notebooks"
 VARIES = "varies"
@@ -28,7 +30,13 @@ def executed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> nbform
         monkeypatch.setenv(variable, str(folder / ".jupyter"))
     notebook = read(name)
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=800, kernel_name="python3", resources=resources).execute()
+    # a free port may be taken before the kernel listens on it; the path of a socket has at most 107 bytes
+    with TemporaryDirectory(prefix="kernel-", dir="/tmp") as place:
+        config = Config(ConnectionFileMixin={"transport": "ipc", "ip": f"{place}/socket"})
+        # how the text of a stream is cut into messages depends on the kernel's speed
+        NotebookClient(
+            notebook, timeout=800, kernel_name="python3", resources=resources, config=config, coalesce_streams=True
+        ).execute()
     if os.environ.get("MILLRACE_GOLDENS") == "write":
         _write(notebook, GALLERY / name)
     return notebook

@@ -4,7 +4,8 @@
     python -m tools.release --images FOLDER    # all; as root, with buildah and debootstrap, which it installs
     python -m tools.release --chart FOLDER     # the chart alone
 
-They are the same bytes for the same commit: times are that of the commit, or of SOURCE_DATE_EPOCH if that is set.
+They are the same bytes for the same commit with the same Python and zlib: times are that of the commit, or of
+SOURCE_DATE_EPOCH if that is set.
 """
 
 from __future__ import annotations

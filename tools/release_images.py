@@ -6,8 +6,9 @@ have the time of the release. Debian's mirror and the lab's image decide which p
 
 from __future__ import annotations
 
+import json
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ def write_images(folder: Path, version: str, epoch: int) -> None:
         for part in (IMAGE_PACKAGES, BASE_IMAGE):
             part.make(report)
         for kind in ("jobs", "operator"):
-            with _only_for_now():
+            with _only_for_now(epoch):
                 _write_image(folder, kind, version, epoch, report)
     except (MissingError, FailedError) as error:
         raise SystemExit(f"images cannot be built: {error}") from None
@@ -53,19 +54,26 @@ def _write_image(folder: Path, kind: str, version: str, epoch: int, report: Repo
 
 
 @contextmanager
-def _only_for_now() -> Iterator[None]:
+def _only_for_now(epoch: int) -> Iterator[None]:
     """Remove the images that the block leaves in the store, where they take gigabytes; the lab waits meanwhile."""
     with locked("millrace-images"):
-        before = set(_images())
+        before = buildah("images", "--all", "--quiet", "--no-trunc").split()
         try:
             yield
         finally:
-            if new := [each for each in _images() if each not in before]:
-                buildah("rmi", "--force", *new)
+            if made := made_at(epoch, buildah("images", "--all", "--no-trunc", "--json"), before):
+                buildah("rmi", *made)
 
 
-def _images() -> list[str]:
-    return buildah("images", "--all", "--quiet", "--no-trunc").split()
+def made_at(epoch: int, listing: str, before: Collection[str]) -> list[str]:
+    """Return the ids of the new images with the time of the release: others that are built meanwhile have their own.
+
+    Args:
+        epoch: time of the release, in seconds since 1970.
+        listing: the images of the store, as buildah prints them in JSON.
+        before: ids of the images that are not new.
+    """
+    return [each["id"] for each in json.loads(listing) if each["created"] == epoch and each["id"] not in before]
 
 
 def repack(archive: Path, target: Path, epoch: int) -> None:

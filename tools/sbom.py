@@ -23,6 +23,9 @@ from packageurl import PackageURL
 
 _SERIALS = uuid.UUID("5b0c8a53-3f0f-4e0c-9a5e-6a1c3f9b7d10")
 _NAME_OF_JAR = re.compile(r"(?P<name>.+?)-(?P<version>\d[\w.+-]*)")
+_PROPERTY = re.compile(r"^[ \t]*(\w+)[ \t]*[=: \t][ \t]*(\S+)", re.M)
+_SOURCE = re.compile(r"(?P<name>\S+)(?: \((?P<version>\S+)\))?")
+"""Source of a package of Debian: its name, and its version where that is another than the package's."""
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>\S+)", re.M)
 
 
@@ -40,7 +43,7 @@ def image_bom(name: str, version: str, root: Path, epoch: int) -> str:
 
 
 def wheel_bom(name: str, version: str, requirements: Iterable[Path], epoch: int) -> str:
-    """Return the pinned packages that a wheel needs with its extras, as JSON.
+    """Return the pinned packages that a wheel needs with the extras that the images have, as JSON.
 
     Args:
         name, version: of the wheel.
@@ -95,11 +98,14 @@ def _coordinates(jar: Path) -> tuple[str | None, str, str | None, str]:
     """Return group, name, version and classifier of a jar; one that contains others is the one that fits its name."""
     with zipfile.ZipFile(jar) as archive:
         names = [each for each in archive.namelist() if re.fullmatch(r"META-INF/maven/.*/pom\.properties", each)]
-        found = [dict(re.findall(r"^(\w+)=(\S+)", archive.read(each).decode(errors="replace"), re.M)) for each in names]
-    for each in found:
-        before, named, classifier = jar.stem.partition(f"{each['artifactId']}-{each['version']}")
+        texts = [archive.read(each).decode(errors="replace") for each in names]
+    for text in texts:
+        found = dict(_PROPERTY.findall(text))
+        if not {"groupId", "artifactId", "version"} <= found.keys():
+            continue
+        before, named, classifier = jar.stem.partition(f"{found['artifactId']}-{found['version']}")
         if named and not before and classifier[:1] in ("", "-"):
-            return each["groupId"], each["artifactId"], each["version"], classifier[1:]
+            return found["groupId"], found["artifactId"], found["version"], classifier[1:]
     by_name = _NAME_OF_JAR.fullmatch(jar.stem)
     return (None, by_name["name"], by_name["version"], "") if by_name else (None, jar.stem, None, "")
 
@@ -113,5 +119,7 @@ def _debian(root: Path) -> Iterator[Component]:
         if fields["Status"].endswith(" installed"):
             name, version = fields["Package"], fields["Version"]
             qualifiers = {"arch": fields["Architecture"], "distro": distribution}
+            if source := _SOURCE.fullmatch(fields.get("Source", "")):  # Debian reports vulnerabilities by source
+                qualifiers["upstream"] = "@".join(filter(None, source.groups()))
             url = PackageURL("deb", release["ID"], name, version, qualifiers)
             yield Component(name=name, version=version, purl=url, bom_ref=url.to_string())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 import weakref
@@ -30,16 +31,22 @@ BATCH_ID = "_batch_id"
 
 
 @cache
-def _folder_of_process() -> tuple[Path, int]:
-    """Return the folder of all results that this process keeps, and its lock.
+def _folder_of_process(process: int) -> tuple[Path, int]:
+    """Return the folder of all results that this process, of this id, keeps, and its lock.
 
     It is removed when the process ends; those of processes that were killed, when the next one makes its own.
     """
     from millrace_jobs.disk import process_folder
 
     folder, lock = process_folder("millrace-results-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, process)
     return folder, lock
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a folder of this process; a forked child has the same objects and must leave them to its parent."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class KeptResults:
@@ -50,9 +57,10 @@ class KeptResults:
     """
 
     def __init__(self, query: QueryModel, most_bytes: int = MOST_BYTES) -> None:
-        whole, self.lock = _folder_of_process()
+        process = os.getpid()
+        whole, self.lock = _folder_of_process(process)
         folder = Path(tempfile.mkdtemp(dir=whole))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(self, _remove, folder, process)
         self._query, self._folder = query, folder
         self._most_bytes, self._bytes = most_bytes, 0
 

@@ -33,6 +33,9 @@ KEPT_BATCHES = 10_000
 _COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
 """Variables by which a notebook's kernel asks for colors, which errors of the process would have in their text."""
 
+_LAST_LINES_SECONDS = 5.0
+"""Seconds to wait for the last lines of a process that has ended: one that it started may hold the pipe open."""
+
 _SHOWN_BATCHES = 8
 _SHOWN = (
     "number",
@@ -86,7 +89,7 @@ class _Process:
             self.handle.stdin.close()
         self.handle.stdout.close()
         if self._copier is not None:
-            self._copier.join()
+            self._copier.join(_LAST_LINES_SECONDS)
         self._log.seek(0)
         self._said = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
         self._log.close()
@@ -95,8 +98,11 @@ class _Process:
         """Print what the process prints, and keep it as if it were not printed."""
         assert self.handle.stderr is not None
         for line in self.handle.stderr:
-            self._log.write(line)
-            print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+            # whatever is closed here, reading goes on: a full pipe would stop the process
+            with suppress(ValueError):
+                self._log.write(line)
+            with suppress(OSError, ValueError):
+                print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
         self.handle.stderr.close()
 
     def ended_early(self) -> MillraceError:

@@ -95,6 +95,7 @@ def display_for(console: Console, name: str, results: Console | None = None) -> 
     from millrace_jobs.display.live import LiveDisplay
     from millrace_jobs.display.plain import PlainDisplay
 
-    if console.is_terminal and not console.is_dumb_terminal:
+    # variables such as FORCE_COLOR make a terminal of any file for Rich
+    if console.is_terminal and console.file.isatty() and not console.is_dumb_terminal:
         return LiveDisplay(console, name, results)
     return PlainDisplay(console, name, results)

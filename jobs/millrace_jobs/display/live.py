@@ -44,7 +44,8 @@ class LiveDisplay:
     ) -> None:
         self._console = console
         self._name = name
-        self._results = None if results is None or results.is_terminal else results
+        # FORCE_COLOR and TTY_COMPATIBLE make a terminal of any file for Rich, whose results would be above the table
+        self._results = None if results is None or results.file.isatty() else results
         self._clock = clock
         self._began = clock()
         self._running: tuple[int, float] | None = None

@@ -6,10 +6,13 @@ A message is a line that begins with ``note: ``.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from rich.console import Console
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_support.run_figures import RunSummary
 from millrace_support.terminal_texts import printable
@@ -84,6 +87,18 @@ class PlainDisplay:
 
     def _print(self, line: str) -> None:
         _print_line(self._console, line)
+
+
+class ResultsConsole(Console):
+    """The standard output for results. A reader who closes it fails the batch, in whichever thread prints."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raise MillraceError: with Rich's SystemExit, a thread of Spark's callbacks would end, and not the run."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())  # what the file still holds would be written at the exit
+        os.close(nowhere)
+        hint = "read it to its end, redirect it to a file, or give the query a sink of files"
+        raise MillraceError(Problem("standard output was closed before the end of the results", hint))
 
 
 def print_rows(console: Console, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -26,6 +26,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
 from millrace_jobs.display.display import display_for
+from millrace_jobs.display.plain import ResultsConsole
 from millrace_jobs.page.history import RunHistory
 from millrace_jobs.page.live_page import SEEN_SECONDS, LivePage
 from millrace_jobs.page.view import RunFacts
@@ -113,7 +114,7 @@ class Job:
     console: Console = field(default_factory=partial(Console, stderr=True))
     """Where progress and messages go."""
 
-    results: Console = field(default_factory=Console)
+    results: Console = field(default_factory=ResultsConsole)
     """Where the rows of the sink ``console`` go."""
 
     display: Display | None = None

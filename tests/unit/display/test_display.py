@@ -1,4 +1,5 @@
 import io
+import os
 import re
 import shlex
 import threading
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from builders import PIN, a_batch, a_native_batch
+from millrace_api.errors import MillraceError
 from millrace_jobs.display.display import display_for
 from millrace_jobs.display.live import SHOWN_BATCHES, LiveDisplay
-from millrace_jobs.display.plain import PlainDisplay
+from millrace_jobs.display.plain import PlainDisplay, ResultsConsole
 from millrace_support.run_figures import RunSummary
 
 SUMMARY = RunSummary(
@@ -32,10 +34,15 @@ SUMMARY = RunSummary(
 )
 
 
+class Screen(io.StringIO):
+    """What a terminal was sent."""
+
+    def isatty(self):
+        return True
+
+
 def terminal():
-    return Console(
-        file=io.StringIO(), force_terminal=True, width=100, color_system="truecolor", _environ={"TERM": "xterm"}
-    )
+    return Console(file=Screen(), width=100, color_system="truecolor", _environ={"TERM": "xterm"})
 
 
 def pipe(width=80):
@@ -70,7 +77,9 @@ def live(*reports):
     [
         (terminal(), LiveDisplay),
         (pipe(), PlainDisplay),
-        (Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), PlainDisplay),
+        (Console(file=Screen(), _environ={"TERM": "dumb"}), PlainDisplay),
+        (Console(file=io.StringIO(), _environ={"TERM": "xterm", "FORCE_COLOR": "1"}), PlainDisplay),
+        (Console(file=io.StringIO(), _environ={"TERM": "xterm", "TTY_COMPATIBLE": "1"}), PlainDisplay),
     ],
 )
 def test_the_display_is_live_only_where_the_cursor_moves(console, kind):
@@ -119,8 +128,9 @@ def test_rows_go_to_where_results_go_and_progress_does_not():
     assert [line.partition(" ")[0] for line in lines(progress)] == ["batch=12", "note:"]
 
 
-def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else():
-    console, results = terminal(), pipe()
+@pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}])
+def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else(environment):
+    console, results = terminal(), Console(file=io.StringIO(), _environ=environment)
     display = LiveDisplay(console, "flights", results)
     display.started({})
     print("of a library")
@@ -129,6 +139,15 @@ def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else():
     assert lines(results) == ["cell=A n=1"]
     assert "cell" not in console.file.getvalue()
     assert "of a library" not in console.file.getvalue()
+
+
+def test_a_closed_output_of_results_is_an_error_in_one_sentence_and_leaves_nothing_to_write():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        display = PlainDisplay(pipe(), "flights", ResultsConsole(file=closed, _environ={}))
+        with pytest.raises(MillraceError, match=r"^standard output was closed before the end of the results; read it"):
+            display.table("results of batch 3", ["cell", "n"], [("A", 1)])
 
 
 @given(st.integers(1, 200), st.lists(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\'"))))

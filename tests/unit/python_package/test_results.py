@@ -150,3 +150,25 @@ def test_results_that_a_killed_process_left_are_removed_by_the_next(tmp_path, mo
     assert len(listed) == 1
     assert left.name not in listed
     assert list(tmp_path.iterdir()) == []
+
+
+FORKED = """
+import os, sys
+import millrace
+from millrace.results import KeptResults
+source = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}
+kept = KeptResults(millrace.StreamQuery("t", sources={"e": source}, query="SELECT who FROM e").model)
+child = os.fork()
+if not child:
+    del kept
+    sys.exit()
+os.waitpid(child, 0)
+print(kept._folder.is_dir())
+"""
+
+
+def test_a_forked_child_leaves_results_to_its_parent(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    found = subprocess.run([sys.executable, "-c", FORKED], check=True, capture_output=True, text=True).stdout
+    assert found == "True\n"
+    assert list(tmp_path.iterdir()) == []
