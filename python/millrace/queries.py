@@ -14,6 +14,7 @@ from millrace.documents import document_of, yaml_text
 from millrace.results import read_results
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.connections import CONNECTION_KIND
+from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import API_VERSION, KIND, Spec
 from millrace_api.model.streamquery import StreamQuery as QueryModel
 from millrace_api.validation.loading import (
@@ -200,7 +201,10 @@ class StreamQuery:
     @property
     def _has_own_code(self) -> bool:
         query = self.spec.query
-        return query.python is not None or query.functions is not None or bool(self.spec.code)
+        in_query = any(each is not None for each in (query.python, query.functions, query.aggregates))
+        writes = any(output.sink.python is not None for output in self.spec.outputs.values())
+        places = self.spec.partitioner.algorithm is Algorithm.PYTHON
+        return in_query or writes or places or bool(self.spec.code)
 
     def explain(self) -> str:
         """Return how the query would run, and why: routed or by Spark's own plan, with which stages and state.

@@ -230,18 +230,6 @@ def test_validate_imports_the_aggregator(project: Project, millrace: Millrace, a
     assert millrace("validate", file, "--no-inputs").status == 0
 
 
-def test_modules_of_one_name_in_two_folders_are_each_query_s_own(tmp_path: Path, millrace: Millrace) -> None:
-    files = []
-    for folder, name in (("a", "Mean"), ("b", "First")):
-        project = Project(tmp_path / folder)
-        project.give("1.csv", "who,v\na,1\n")
-        project.write("figures.py", f"from unit.aggregates.aggregators import {name}\n")
-        source = {"files": {"path": str(project.inbox), "format": "csv"}, "schema": "who STRING, v INT"}
-        query = {"python": {"aggregator": f"figures:{name}", "groupBy": ["who"]}}
-        files.append(str(project.folder / project.query(sources={"events": source}, query=query, batchInterval="1s")))
-    assert millrace("validate", *files) == Result(0, "2 files without a problem\n", "")
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [

@@ -74,6 +74,8 @@ def compile_aggregate(
     """
     function = call.this if isinstance(call, exp.Filter) else call
     if isinstance(function, exp.AnonymousAggFunc) and own:
+        if function is not call:
+            return f"{to_sql(call)} has a FILTER, which aggregators of the query's own do not take"
         return _own(function, own[function.name], f"a{index}")
     chosen = ""
     if structs and isinstance(function, exp.ArgMax | exp.ArgMin):

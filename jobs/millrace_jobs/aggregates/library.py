@@ -7,6 +7,7 @@ Each has a state of limited size. Results do not depend on the order of records 
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -53,6 +54,7 @@ class TopK:
         exact = (pa.types.is_string, pa.types.is_boolean, pa.types.is_date, pa.types.is_decimal, pa.types.is_integer)
         if not any(is_kind(kind) for is_kind in exact):
             raise ValueError(f"type must be STRING, BOOLEAN, DATE, a DECIMAL or an integer: {type}")
+        _require_whole(k=k, capacity=capacity)
         if not 1 <= k <= capacity <= _MOST_ENTRIES:
             raise ValueError(f"1 <= k <= capacity <= {_MOST_ENTRIES} must hold: k is {k}, capacity {capacity}")
         self.columns = (column,)
@@ -126,10 +128,14 @@ class Quantiles:
         Raises:
             ValueError: a number is out of range.
         """
+        _require_numbers("probabilities", probabilities)
+        if not _is_number(error):
+            raise ValueError(f"error must be a number: {error!r}")
         if not probabilities or not all(0 <= each <= 1 for each in probabilities):
             raise ValueError(f"probabilities must be numbers from 0 to 1: {list(probabilities)}")
         if not 0.001 <= error <= 0.5:
             raise ValueError(f"error must be from 0.001 to 0.5: {error}")
+        _require_whole(buckets=buckets)
         if not 1 <= buckets <= _MOST_ENTRIES:
             raise ValueError(f"buckets must be from 1 to {_MOST_ENTRIES}: {buckets}")
         self.columns = (column,)
@@ -219,6 +225,7 @@ class Histogram:
         Raises:
             ValueError: there are no edges or too many, or they do not ascend.
         """
+        _require_numbers("edges", edges)
         if not 1 <= len(edges) < _MOST_ENTRIES or not all(a < b for a, b in pairwise(edges)):
             raise ValueError(f"edges must be numbers in ascending order, fewer than {_MOST_ENTRIES}: {list(edges)[:5]}")
         self.columns = (column,)
@@ -245,6 +252,7 @@ class Histogram:
 class Latest:
     """The value of the record with the latest time, as ``max_by(value, at)``; of equal times, the greatest value.
 
+    NaN is the greatest number, as in Spark, and 0.0 is greater than -0.0, so that the order of records does not matter.
     A record without a time is left out; one without a value counts, so that the result can be NULL. The state is one
     value and one time.
     """
@@ -279,7 +287,7 @@ class Latest:
         if not newest.is_valid:
             return state
         values = batch.column(0).filter(pc.equal(micros, newest)).cast(self._type)
-        return self.merge(state, {"value": pc.max(values).as_py(), "micros": newest.as_py()})
+        return self.merge(state, {"value": _greatest(values), "micros": newest.as_py()})
 
     def merge(self, a: State, b: State) -> State:
         """Return the state with the later time."""
@@ -293,7 +301,43 @@ class Latest:
 
 def _by_time(state: State) -> tuple[Any, ...]:
     value = state["value"]
-    return (state["micros"], value is not None, *([] if value is None else [value]))
+    return (state["micros"], value is not None, *([] if value is None else _rank(value)))
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """Return what a value is ordered by: a number before NaN, and -0.0 before 0.0."""
+    if not isinstance(value, float):
+        return (value,)
+    return (True,) if math.isnan(value) else (False, value, math.copysign(1, value))
+
+
+def _greatest(values: pa.Array) -> Any:
+    """Return the greatest value in the order of ``_rank``; None if all are NULL."""
+    if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
+        return math.nan
+    greatest = pc.max(values).as_py()
+    if isinstance(greatest, float) and greatest == 0:
+        zeros = values.filter(pc.equal(values, 0)).to_numpy(zero_copy_only=False)
+        return -0.0 if np.signbit(zeros).all() else 0.0
+    return greatest
+
+
+def _require_whole(**options: int) -> None:
+    """Raise ValueError unless options, which come from YAML, are whole numbers."""
+    for name, value in options.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a whole number: {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _require_numbers(name: str, values: Sequence[float]) -> None:
+    """Raise ValueError unless an option, which comes from YAML, has numbers only."""
+    wrong = [each for each in values if not _is_number(each)]
+    if wrong:
+        raise ValueError(f"{name} must have numbers only: {wrong[0]!r}")
 
 
 def _numbers(column: pa.Array) -> NDArray[np.float64]:

@@ -71,10 +71,20 @@ def imported_function(path: str, form: FunctionForm, field: str) -> Callable[...
         known = [found for found, value in inspect.getmembers(module, inspect.isfunction) if form.is_of(value)]
         hint = f"write one of its functions: {', '.join(known)}" if known else f"define it there: {form.example}"
         raise unusable(f"module {module_name!r} has no Python function {attribute!r}", hint)
+    if (kind := _later_kind(function)) is not None:
+        hint = "write it with def, and without yield; asyncio.run(...) in it waits for what is asynchronous"
+        raise unusable(f"{path!r} is {kind}, whose call runs nothing", hint)
     if not form.is_of(function):
         hint = f"annotate {form.remedy}, as in {form.example}"
         raise unusable(f"{path!r} is not annotated as {form.name}", hint)
     return function
+
+
+def _later_kind(function: Callable[..., object]) -> str | None:
+    """Return what a function is whose call only makes an object that would run its body; None for any other."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return "an async function"
+    return "a generator function" if inspect.isgeneratorfunction(function) else None
 
 
 def described(error: BaseException, function: Callable[..., object]) -> str:

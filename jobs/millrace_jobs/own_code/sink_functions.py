@@ -81,16 +81,31 @@ class SinkFunction:
 
         Raises:
             TransientError: the function raises ConnectionError or TimeoutError, so another try may help.
-            MillraceError: it raises any other exception.
+            MillraceError: it raises any other exception, or returns an awaitable or a generator, which has not run.
         """
         try:
-            self._function(results, batch, **self._options)
+            returned = self._function(results, batch, **self._options)
         except (Exception, SystemExit) as error:
             message = f"the function {self.path} failed on batch {batch.number}: {described(error, self._function)}"
             if isinstance(error, _MAY_PASS):
                 hint = f"check what it connects to{SAME_COMMAND}"
                 raise TransientError(Problem(message, hint, field=f"{FIELD}.write")) from error
             raise MillraceError(Problem(message, f"correct it{SAME_COMMAND}", field=f"{FIELD}.write")) from error
+        if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+            if inspect.iscoroutine(returned):
+                returned.close()  # else, Python warns that nothing awaits it
+            kind = type(returned).__name__
+            message = f"the function {self.path} returned a {kind} for batch {batch.number}, which has not run"
+            hint = f"run it within the function, as by asyncio.run(...){SAME_COMMAND}"
+            raise MillraceError(Problem(message, hint, field=f"{FIELD}.write"))
+
+    def require_all_read(self, batch: SinkBatch, unread: int) -> None:
+        """Raise MillraceError if the function has returned and left rows of a batch unread, which would be lost."""
+        if unread:
+            rows = f"{unread} row{'' if unread == 1 else 's'}"
+            message = f"the function {self.path} returned with {rows} of batch {batch.number} unread"
+            hint = f"read the reader to its end, or nothing of it to skip a batch that is written{SAME_COMMAND}"
+            raise MillraceError(Problem(message, hint, field=f"{FIELD}.write"))
 
     def _require_options(self) -> None:
         signature = inspect.signature(self._function)

@@ -20,7 +20,8 @@ import importlib
 import inspect
 import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -112,20 +113,23 @@ class OwnPartitioner(Partitioner):
             self._own.advance()
 
     def merge(self, others: Sequence[OwnPartitioner]) -> None:
-        """Fold in the states of others, if the class can do that."""
+        """Fold in the states of others, if the class can do that. Raises ValueError if it fails."""
         if others and hasattr(self._own, "merge"):
-            self._own.merge([other._own for other in others])
+            with self._running("merge"):
+                self._own.merge([other._own for other in others])
 
     def resize(self, workers: int) -> None:
-        """Continue with a different number of workers."""
+        """Continue with a different number of workers. Raises ValueError if the class cannot."""
         before = self._workers
         super().resize(workers)
         if workers != before:
-            self._own.resize(workers)
+            with self._running("resize"):
+                self._own.resize(workers)
 
     def save(self) -> bytes:
         """Return the state of the class, with its number of workers."""
-        state = self._own.save()
+        with self._running("save"):
+            state = self._own.save()
         if not isinstance(state, bytes):
             message = f"partitioner {self._path} saved a {type(state).__name__}"
             raise ValueError(f"{message}; return bytes")
@@ -140,7 +144,17 @@ class OwnPartitioner(Partitioner):
         if saved.counters.get(CLASS) != zlib.crc32(self._path.encode()):
             raise ValueError(f"this is a state of another class than {self._path}; start without it")
         self.resize(saved.workers)
-        self._own.restore(saved.vector("state").astype("<i8").tobytes()[: saved.counters["bytes"]])
+        with self._running("restore"):
+            self._own.restore(saved.vector("state").astype("<i8").tobytes()[: saved.counters["bytes"]])
+
+    @contextmanager
+    def _running(self, method: str) -> Iterator[None]:
+        """Raise ValueError, after which replicas begin without a state, for whatever a method of the class raises."""
+        try:
+            yield
+        except Exception as error:
+            message = f"{method} of partitioner {self._path} failed: {type(error).__name__}: {error}"
+            raise ValueError(message) from error
 
 
 def path_of(kind: type[Any]) -> str:

@@ -48,6 +48,8 @@ def job_parameters(
 
 def _check_inline(algorithm: str, resolved: Mapping[str, Value]) -> None:
     """Raise ParameterError on a value that only Dedicated replicas can follow."""
+    if algorithm == OWN:
+        return  # the parameters are those of a class of the user's own, whatever their names
     if resolved.get("slides", 1) != 1:
         raise ParameterError(
             f"parameter 'slides' of partitioner {algorithm} is {resolved['slides']}, but workers combine "

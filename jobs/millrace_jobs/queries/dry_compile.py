@@ -155,5 +155,5 @@ def _require_rows_that_stay(aggregation: Aggregation, spec: Spec) -> None:
     ends = any(
         closes(group, spec) and any(column.part for column in group.columns) for group in result_groups(spec) or ()
     )
-    held = spec.emit is Emit.ON_WINDOW_END
-    require_rows_that_stay(held or (updates_table(spec) and (bool(aggregation.having) or ends)), spec.sink)
+    by_tables = aggregation.has_states or spec.emit is Emit.ON_WINDOW_END  # whose rows can be taken back
+    require_rows_that_stay(by_tables or (updates_table(spec) and (bool(aggregation.having) or ends)), spec.sink)

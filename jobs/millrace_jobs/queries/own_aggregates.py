@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.errors import PySparkTypeError
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
@@ -48,15 +47,32 @@ def _loaded(name: str, declared: AggregateSpec) -> SqlAggregator:
     path = declared.python or f"{library.__name__}:{declared.builtin}"
     loaded = SqlAggregator(name, path, load_aggregator(path, declared.options))
     for what, schema in (("state", loaded.aggregator.state_schema), ("result", loaded.aggregator.result_schema)):
+        if not isinstance(schema, pa.Schema):
+            message = f"the {what}_schema of {path!r} is a {type(schema).__name__}"
+            raise MillraceError(Problem(message, "write a pa.schema([...])"))
         for field in schema:
-            try:
-                from_arrow_type(field.type)
-            except PySparkTypeError:
+            kept = _type_in_spark(field.type)
+            if kept is None:
                 message = f"field {field.name} of the {what}s of {path!r} has the type {field.type}, which Spark lacks"
-                raise MillraceError(Problem(message, "write another type, such as int64 or binary")) from None
+                raise MillraceError(Problem(message, "write another type, such as int64 or binary"))
+            if kept != field.type:
+                message = f"field {field.name} of the {what}s of {path!r} has the type {field.type}"
+                raise MillraceError(Problem(message, f"write {_remedy(kept)}, as which Spark would keep its values"))
         if not len(schema):
             raise MillraceError(Problem(f"the {what}_schema of {path!r} has no fields", "give it at least one"))
     return loaded
+
+
+def _type_in_spark(kind: pa.DataType) -> pa.DataType | None:
+    """Return the Arrow type in which values of a type come back from Spark; None if Spark has no such type."""
+    try:
+        return to_arrow_type(from_arrow_type(kind), timezone="UTC")
+    except Exception:  # PySpark raises more than its own errors for types that it does not know
+        return None
+
+
+def _remedy(kept: pa.DataType) -> str:
+    return f"{kept}" if pa.types.is_nested(kept) or not pa.types.is_timestamp(kept) else 'timestamp("us", tz="UTC")'
 
 
 def own_aggregates(query: ParsedQuery) -> list[exp.AnonymousAggFunc]:

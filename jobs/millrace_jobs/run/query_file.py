@@ -218,8 +218,8 @@ def _problems_of_imported(query: StreamQuery, folder: Path) -> list[Problem]:
         return problems
     from millrace_jobs.queries.dry_compile import dry_compile
 
-    add_import_folder(folder)
-    return dry_compile(query.spec)
+    with importable_from(folder):
+        return dry_compile(query.spec)
 
 
 def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
@@ -245,9 +245,8 @@ def _sink_problems(query: StreamQuery, folder: Path) -> list[Problem]:
         from millrace_jobs.own_code.sink_functions import SinkFunction
         from millrace_jobs.sinks.outputs import errors_of
 
-        add_import_folder(folder)
         try:
-            with errors_of(field):
+            with importable_from(folder), errors_of(field):
                 SinkFunction(output.sink.python.write, output.sink.python.options)
         except MillraceError as error:
             found += error.problems
@@ -260,8 +259,8 @@ def _own_partitioner_problems(query: StreamQuery, folder: Path) -> list[Problem]
         return []
     from millrace_jobs.plan.plan_source import partitioner_problem
 
-    add_import_folder(folder)
-    problem = partitioner_problem(query.spec)
+    with importable_from(folder):
+        problem = partitioner_problem(query.spec)
     return [] if problem is None else [problem]
 
 

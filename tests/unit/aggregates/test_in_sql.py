@@ -104,6 +104,15 @@ def test_a_result_is_that_of_all_records_however_they_are_divided(batches, windo
         assert found[key] == pytest.approx(row), key
 
 
+def test_states_have_no_versions():
+    with pytest.raises(
+        ValueError, match="'a1' is merged by an aggregator, which keeps one version: set versions=False"
+    ):
+        GroupedAggregate(
+            pa.schema([]), (MergedStates("a1", MEAN),), window_end=None, of_table=False, versions=True, final=False
+        )
+
+
 class Raises(aggregators.Mean):
     def merge(self, a, b):
         raise ValueError("no")

@@ -105,9 +105,41 @@ def test_the_latest_value_is_that_of_the_last_record_by_time(divided):
     assert broken_law(aggregator, given) is None
 
 
+DOUBLES = st.lists(
+    st.lists(st.tuples(st.sampled_from([None, -1.0, -0.0, 0.0, 2.0, math.nan]), st.integers(0, 1)), max_size=5),
+    min_size=3,
+    max_size=3,
+)
+
+
+@given(DOUBLES)
+def test_the_latest_double_does_not_depend_on_the_order_of_records(divided):
+    given = [
+        pa.record_batch(
+            [pa.array([v for v, _ in each], pa.float64()), pa.array([t for _, t in each], pa.timestamp("us", "UTC"))],
+            ["value", "at"],
+        )
+        for each in divided
+    ]
+    newest = max((at for each in divided for _, at in each), default=None)
+    last = {repr(value) for each in divided for value, at in each if at == newest}
+    expected = next((each for each in ("nan", "2.0", "0.0", "-0.0", "-1.0") if each in last), "None")
+    aggregator = Latest("DOUBLE")
+    states = [aggregator.update(aggregator.init(), batch) for batch in given]
+    assert repr(aggregator.finish(reduce(aggregator.merge, states))["value"]) == expected
+    assert broken_law(aggregator, given, lambda one, other: repr(one) == repr(other)) is None
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
+        (lambda: TopK(2.5), "k must be a whole number: 2.5"),
+        (lambda: TopK(True), "k must be a whole number: True"),
+        (lambda: TopK(capacity="9"), "capacity must be a whole number: '9'"),
+        (lambda: Quantiles([0.5], buckets=2.0), "buckets must be a whole number: 2.0"),
+        (lambda: Quantiles([True]), "probabilities must have numbers only: True"),
+        (lambda: Quantiles([0.5], "0.1"), "error must be a number: '0.1'"),
+        (lambda: Histogram(["1"]), "edges must have numbers only: '1'"),
         (lambda: TopK(0), "1 <= k <= capacity <= 100000 must hold: k is 0, capacity 1000"),
         (lambda: TopK(3, "DOUBLE"), "type must be STRING, BOOLEAN, DATE, a DECIMAL or an integer: DOUBLE"),
         (lambda: Latest("ARRAY<INT>"), "type must be that of a single value, and no TIMESTAMP: ARRAY<INT>"),

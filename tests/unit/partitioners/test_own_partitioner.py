@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 import millrace
 from millrace_api.errors import MillraceError
 from millrace_jobs.partitioners import registry
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.plan.plan_source import job_parameters
+from millrace_jobs.plan.policies import LearnedStates, state_text
 from millrace_jobs.run.failures import class_of_text
 
 KEYS = np.arange(20, dtype=np.uint64)
@@ -83,6 +87,22 @@ class Stuck(Ordered):
     def resize(self, workers):
         pass
 
+class FailsToRestore(Ordered):
+    def restore(self, state):
+        raise KeyError("weights")
+
+class FailsToMerge(Ordered):
+    def merge(self, others):
+        raise TypeError("no list")
+
+class FailsToResize(Ordered):
+    def resize(self, workers):
+        raise IndexError("no such worker")
+
+class Slides(Ordered):
+    def __init__(self, workers, slides):
+        super().__init__(workers)
+
 class Bare:
     def route(self, keys):
         return keys
@@ -127,6 +147,29 @@ def test_states_are_merged_by_the_class_and_begun_with_by_all_if_it_is_cooperati
         replicas[0].restore(state)
         met.append(replicas[0]._own.met)
     assert met == [[0, 1]] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("FailsToRestore", "restore of partitioner placing_in_tests:FailsToRestore failed: KeyError: 'weights'"),
+        ("FailsToMerge", "merge of partitioner placing_in_tests:FailsToMerge failed: TypeError: no list"),
+        ("FailsToResize", "resize of partitioner placing_in_tests:FailsToResize failed: IndexError: no such worker"),
+    ],
+)
+def test_replicas_begin_without_a_state_that_the_class_cannot_take_up(
+    name: str, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    states = LearnedStates(tmp_path / "policies")
+    pin = Pin(1, "python", 2, 4, {"class": f"placing_in_tests:{name}"}, seed=7)
+    states.store(1, pin, dict.fromkeys(range(2), state_text(make(name).save())))
+    assert states.beginnings(replace(pin, policy=1, workers=5)) == []
+    assert said in caplog.text
+
+
+def test_a_class_may_have_parameters_of_any_name() -> None:
+    given = {"class": "placing_in_tests:Slides", "slides": 3}
+    assert job_parameters("python", given) == given
 
 
 def test_a_state_of_another_class_is_refused() -> None:

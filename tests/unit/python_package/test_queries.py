@@ -199,3 +199,23 @@ def test_a_notebook_shows_the_problems_of_a_query_and_no_traceback():
         built(batch_interval="soon", emit="Never")
     assert [line.partition(": ")[0] for line in caught.value._render_traceback_()] == ["MillraceError"] * 2
     assert "spec.batchInterval: " in "\n".join(caught.value._render_traceback_())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"query": {"sql": "SELECT cell, own(fare) AS n FROM trips GROUP BY cell", "aggregates": {"own": {"python": "m:C"}}}},
+        {"sink": {"python": {"write": "m:f"}}},
+        {
+            "sources": {"trips": SOURCE | {"watermark": {"column": "at", "delay": "1m"}}},
+            "query": "SELECT window.start AS since, count(*) AS n FROM trips GROUP BY window(at, '1 minute')",
+            "emit": "OnWindowClose",
+            "additional_outputs": {"early": {"emit": "OnUpdate", "sink": {"python": {"write": "m:f"}}}},
+        },
+        {"partitioner": {"algorithm": "python", "parameters": {"class": "m:C"}}},
+    ],
+    ids=["aggregates", "sink", "output", "partitioner"],
+)  # fmt: skip
+def test_own_code_of_every_kind_is_checked_in_a_process_of_its_own(spec):
+    assert built(**spec)._has_own_code
+    assert not built()._has_own_code

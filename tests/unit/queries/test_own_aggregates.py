@@ -7,11 +7,17 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
+from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.parsed_query import parsed_sql
+from millrace_jobs.aggregates.builtin import compile_aggregate
+from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
+from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.dry_compile import DeclaredTypes, dry_compile
 from millrace_jobs.queries.own_aggregates import aggregators_of
 from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.queries.routed.compile import ahead_of
+from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.sources.connector import schema_of
 
 SCHEMA = "at TIMESTAMP, k STRING, v DOUBLE"
@@ -45,6 +51,26 @@ class Spread:
 
 class Unsigned(Spread):
     state_schema = pa.schema([("hash", pa.uint64())])
+
+
+class Nanoseconds(Spread):
+    state_schema = pa.schema([("last", pa.timestamp("ns", "UTC"))])
+
+
+class Wide(Spread):
+    result_schema = pa.schema([("total", pa.decimal256(40, 2))])
+
+
+class LargeText(Spread):
+    result_schema = pa.schema([("word", pa.large_string())])
+
+
+class AsTuple(Spread):
+    state_schema = (("high", "double"),)
+
+
+class AsFloats(Spread):
+    result_schema = pa.schema([("spread", pa.float32())])
 
 
 class WithoutResult(Spread):
@@ -125,6 +151,10 @@ def test_what_cannot_call_one_is_refused_with_the_reason(spec, said):
         (SPREAD | {"options": {"size": 1}}, "python", "correct its options, or the class; Spread takes (times: "),
         ({"builtin": "TopK", "options": {"k": 0}}, "options", "1 <= k <= capacity <= 100000 must hold"),
         ({"python": f"{__name__}:Unsigned"}, "python", "has the type uint64, which Spark lacks"),
+        ({"python": f"{__name__}:Nanoseconds"}, "python", 'timestamp[ns, tz=UTC]; write timestamp("us", tz="UTC"), as'),
+        ({"python": f"{__name__}:Wide"}, "python", "has the type decimal256(40, 2)"),
+        ({"python": f"{__name__}:LargeText"}, "python", "has the type large_string; write string, as which Spark"),
+        ({"python": f"{__name__}:AsTuple"}, "python", f"the state_schema of '{__name__}:AsTuple' is a tuple"),
         ({"python": f"{__name__}:WithoutResult"}, "python", "has no fields"),
     ],
 )
@@ -134,3 +164,53 @@ def test_what_cannot_be_loaded_is_refused_with_its_field(aggregate, field, said)
     (problem,) = refused.value.problems
     assert problem.field == f"spec.query.aggregates.spread.{field}"
     assert said in str(problem)
+
+
+def routed(spec):
+    """The compiled query, as far as its layout and its results depend on it."""
+    schemas = {"t": schema_of(spec.sources["t"])}
+    aggregators = aggregators_of(spec.query)
+    chosen = choose_execution(
+        spec, parsed_sql(spec), schemas, DeclaredTypes(schemas, [*aggregators.values()]), 1, aggregators
+    )
+    parts = tuple(
+        PartColumn(part.name, part.reduce, "", part.aggregator.state_type, part.aggregator, ()) for part in chosen.parts
+    )
+    projection = Projection("", (), pa.schema([]), 0)
+    reduction = ColumnarReduction((), chosen.window, parts)
+    return Routed("t", chosen.window, projection, reduction, chosen, ahead_of(chosen, spec), 4)
+
+
+BY_WINDOW = "SELECT window, spread(v, v) AS s FROM t GROUP BY window(at, '1 minute')"
+EARLY = {"additionalOutputs": {"early": {"emit": "OnUpdate", "sink": {"console": {}}}}, "emit": "OnWindowClose"}
+
+
+@pytest.mark.parametrize(
+    ("more", "held"),
+    [({}, False), ({"emit": "OnWindowClose"}, False), ({"emit": "OnWindowEnd"}, True), (EARLY, True)],
+)
+def test_the_type_of_results_is_part_of_the_state_where_emitted_rows_are(more, held):
+    other = {"python": f"{__name__}:AsFloats"}
+    spread, floats = (
+        routed(spec_of(BY_WINDOW, aggregate=each, sources={"t": FILES | WATERMARK}, **more)).layout()
+        for each in (SPREAD, other)
+    )
+    assert spread.get("results") == (["double"] if held else None)
+    assert (spread == floats) is not held
+
+
+def test_one_group_over_all_records_leaves_in_the_partitions_of_the_state():
+    assert routed(spec_of("SELECT spread(v, v) AS s FROM t")).result_partitions(4) == 4
+
+
+def test_validate_refuses_a_table_by_partition_as_a_run_does():
+    table = {"table": {"bootstrapServers": "h:1", "topic": "t", "key": ["k"], "transaction": "Partition"}}
+    spec = spec_of("SELECT k, spread(v, v) AS s FROM t GROUP BY k", sink=table)
+    (problem,) = dry_compile(spec)
+    assert problem.field == "spec.sink.table.transaction"
+
+
+def test_a_filter_is_not_dropped():
+    call = parse_expression("spread(v, v) FILTER (WHERE v > 1)")
+    found = compile_aggregate(call, 0, lambda _: "double", own=aggregators_of(spec_of("SELECT 1 FROM t").query))
+    assert isinstance(found, str), found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import yaml
 from millrace_api.errors import MillraceError, TransientError
 from millrace_jobs.own_code.sink_functions import SinkBatch, SinkFunction
 from millrace_jobs.run.query_file import check_file
+from millrace_jobs.sinks.base import ResultBatch
+from millrace_jobs.sinks.python.connector import PythonSink
 
 MODULE = """
 from __future__ import annotations
@@ -41,6 +45,36 @@ def unreachable(results: pa.Table, batch: SinkBatch) -> None:
 
 def ends(results: pa.Table, batch: SinkBatch) -> None:
     raise SystemExit(3)
+
+async def later(results: pa.Table, batch: SinkBatch) -> None:
+    written.append(results)
+
+def yields(results: pa.Table, batch: SinkBatch) -> None:
+    yield written.append(results)
+
+async def yields_later(results: pa.Table, batch: SinkBatch) -> None:
+    yield written.append(results)
+
+def forgets(results: pa.Table, batch: SinkBatch) -> None:
+    return later(results, batch)
+
+def forgets_rows(results: pa.Table, batch: SinkBatch) -> None:
+    return (written.append(row) for row in results.to_pylist())
+
+def first(results: pa.RecordBatchReader, batch: SinkBatch) -> None:
+    written.append(results.read_next_batch().to_pylist())
+
+def skips(results: pa.RecordBatchReader, batch: SinkBatch) -> None:
+    pass
+
+def all_of(results: pa.RecordBatchReader, batch: SinkBatch) -> None:
+    written.extend(batch.to_pylist() for batch in results)
+
+def swallows(results: pa.RecordBatchReader, batch: SinkBatch) -> None:
+    try:
+        all_of(results, batch)
+    except Exception:
+        pass
 """
 BATCH = SinkBatch(7, "a-checkpoint", "alerts", datetime(2026, 1, 1, tzinfo=UTC))
 RESULTS = pa.table({"n": [1, 2]})
@@ -83,15 +117,62 @@ def test_the_key_of_a_batch_differs_by_number_checkpoint_and_output() -> None:
     [
         ("bare", {}, "spec.sink.python.write: 'sinks_in_tests:bare' is not annotated as a function that writes results; annotate its first parameter as pa.Table or pa.RecordBatchReader, and its second one as millrace.SinkBatch, as in def write(results: pa.Table, batch: millrace.SinkBatch) -> None"),
         ("swapped", {}, "spec.sink.python.write: 'sinks_in_tests:swapped' is not annotated as a function that writes results; annotate its first"),
-        ("absent", {}, "spec.sink.python.write: module 'sinks_in_tests' has no Python function 'absent'; write one of its functions: ends, fails, stream, unreachable, write"),
+        ("absent", {}, "spec.sink.python.write: module 'sinks_in_tests' has no Python function 'absent'; write one of its functions: all_of, ends, fails, first, forgets"),
         ("write", {"topics": "a"}, "spec.sink.python.options: 'sinks_in_tests:write' cannot be called with these options: got an unexpected keyword argument 'topics'; correct the options, or the function, which takes topic, retries"),
         ("stream", {"topic": "a"}, "spec.sink.python.options: 'sinks_in_tests:stream' cannot be called with these options: got an unexpected keyword argument 'topic'; correct the options, or the function, which takes none"),
         ("fails", {}, "spec.sink.python.write: the function sinks_in_tests:fails failed on batch 7: ValueError: no such alert (sinks_in_tests.py, line 21); correct it, then run the same command again: nothing is lost"),
+        ("later", {}, "spec.sink.python.write: 'sinks_in_tests:later' is an async function, whose call runs nothing; write it with def"),
+        ("yields", {}, "spec.sink.python.write: 'sinks_in_tests:yields' is a generator function, whose call runs nothing; write it with def"),
+        ("yields_later", {}, "spec.sink.python.write: 'sinks_in_tests:yields_later' is an async function, whose call runs nothing"),
+        ("forgets", {}, "spec.sink.python.write: the function sinks_in_tests:forgets returned a coroutine for batch 7, which has not run; run it within"),
+        ("forgets_rows", {}, "spec.sink.python.write: the function sinks_in_tests:forgets_rows returned a generator for batch 7, which has not run"),
         ("ends", {}, "spec.sink.python.write: the function sinks_in_tests:ends failed on batch 7: SystemExit: 3 (sinks_in_tests.py, line 27); correct it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_called_or_fails_is_named(name: str, options: dict[str, Any], said: str) -> None:
     assert refusal(name, **options).startswith(said)
+
+
+class Fetched:
+    """Fetches given tables, as ``ResultFetcher`` does by Spark, and then fails with the last of them if it is one."""
+
+    def __init__(self, *given: pa.Table | Exception) -> None:
+        self._given = given
+
+    @contextmanager
+    def fetched(self, results: object, *, may_be_any: bool) -> Iterator[Iterator[pa.Table]]:
+        def tables() -> Iterator[pa.Table]:
+            for each in self._given:
+                if isinstance(each, Exception):
+                    raise each
+                yield pa.table({"value": each.to_struct_array()})
+
+        yield tables()
+
+
+def written_by(name: str, *given: pa.Table | Exception, monkeypatch: pytest.MonkeyPatch) -> int:
+    sink = PythonSink(function(name), "q", "a-checkpoint", jumps=True)
+    monkeypatch.setattr(sink, "_fetcher", Fetched(*given))
+    nothing: Any = None
+    return sink.write(nothing, ResultBatch(4, 1, 0))
+
+
+def test_a_batch_of_which_a_function_leaves_rows_unread_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert written_by("all_of", RESULTS, RESULTS, monkeypatch=monkeypatch) == 4
+    assert written_by("first", RESULTS, monkeypatch=monkeypatch) == 2
+    with pytest.raises(
+        MillraceError, match=r"sinks_in_tests:first returned with 3 rows of batch 4 unread; read the reader to its end"
+    ):
+        written_by("first", RESULTS, RESULTS, RESULTS[:1], monkeypatch=monkeypatch)
+    written_by("skips", RESULTS, RESULTS, monkeypatch=monkeypatch)  # as after a crash, of a batch that is written
+
+
+@pytest.mark.parametrize("name", ["all_of", "swallows"])
+def test_an_error_in_reading_ends_the_batch_whatever_the_function_does(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="lost"):
+        written_by(name, RESULTS, OSError("lost"), monkeypatch=monkeypatch)
 
 
 def test_a_failed_connection_may_pass() -> None:

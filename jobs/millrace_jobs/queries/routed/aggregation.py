@@ -57,6 +57,13 @@ class Aggregation:
         """Whether it calls aggregators of the query's own, which Spark's own plan cannot."""
         return any(part.aggregator is not None for part in self.parts)
 
+    def emits_at_once(self, ahead: tuple[int | None, ...]) -> bool:
+        """Whether the merge itself emits, so that no emitted row, with results of aggregators, is in the state.
+
+        ``ahead`` is that of ``operators.emission.Emission``.
+        """
+        return self.has_states and ahead in ((None,), (0,))
+
     @property
     def inputs(self) -> list[str]:
         """What the parts reduce, as SQL over the source."""

@@ -115,7 +115,7 @@ def merge_changes(
         for part in aggregate.parts
     ]
     # a state with the rows that are held back goes on as it began
-    emits_at_once = query.has_states and ahead in ((None,), (0,))
+    emits_at_once = query.emits_at_once(ahead)
     groups = GroupedAggregate(
         pa.schema([values.field(name) for name in keys]),
         tuple(parts),

@@ -231,12 +231,15 @@ class Routed(Execution):
             return {"keys": keys, "window": window, "states": states, "buckets": STATE_BUCKETS}
         assert self.aggregation is not None
         merge = {"merge": STAGES, "buckets": BUCKETS, "slots": SLOTS, PARTITIONS: self.partitions}
+        own = [part.aggregator for part in self.aggregation.parts if part.aggregator is not None]
+        held = own and not self.aggregation.emits_at_once(self.ahead)  # emitted rows, and those held back, are state
         return {
             "keys": [key.sql for key in self.aggregation.keys],
             "window": window,
             "aggregates": [aggregate.call for aggregate in self.aggregation.aggregates],
             "types": [str(field.type) for field in self.reduction.schema],
             **(merge if self.ahead else {}),
+            **({"results": [str(aggregator.type) for aggregator in own]} if held else {}),
         }
 
     def continued(self, before: Mapping[str, Any]) -> Routed:
@@ -256,9 +259,9 @@ class Routed(Execution):
         return self.aggregation is not None and bool(self.aggregation.having) and updates_table(spec)
 
     def result_partitions(self, state: int) -> int:
-        """Return the number of partitions of the state; 1 for one group over all records in SQL."""
+        """Return the number of partitions of the state; 1 for one group over all records that Spark's plan merges."""
         query = self.aggregation
-        return 1 if query is not None and not query.keys and query.window is None else state
+        return 1 if query is not None and not (query.keys or query.window or self.ahead) else state
 
     @property
     def results(self) -> ResultTraits:

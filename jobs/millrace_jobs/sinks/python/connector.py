@@ -56,7 +56,12 @@ class PythonSink(Sink):
             if first is None:
                 return 0
             found = chain([first], pieces)
-            given = self._whole(found, batch) if self._function.takes_table else _reader(first.schema, found)
+            read = _ReadBatches(found)
+            given = (
+                self._whole(found, batch)
+                if self._function.takes_table
+                else pa.RecordBatchReader.from_batches(first.schema, read)
+            )
             batch.require_lease()
             try:
                 self._function(given, told)
@@ -64,6 +69,10 @@ class PythonSink(Sink):
                 if pieces.failure is not None:  # what the function raised is what it got from its reader
                     raise pieces.failure from None
                 raise
+            if pieces.failure is not None:  # the function went on without the rest of the batch
+                raise pieces.failure
+            if read.begun:
+                self._function.require_all_read(told, sum(piece.num_rows for piece in read))
             return pieces.rows
 
     def _whole(self, pieces: Iterator[pa.Table], batch: ResultBatch) -> pa.Table:
@@ -108,8 +117,16 @@ def _columns(fetched: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(value.flatten(), schema=pa.schema(value.type))
 
 
-def _reader(schema: pa.Schema, pieces: Iterator[pa.Table]) -> pa.RecordBatchReader:
-    return pa.RecordBatchReader.from_batches(schema, (batch for piece in pieces for batch in piece.to_batches()))
+class _ReadBatches(Iterator[pa.RecordBatch]):
+    """The batches behind a reader; ``begun`` says whether the function has read one."""
+
+    def __init__(self, pieces: Iterator[pa.Table]) -> None:
+        self._batches = (batch for piece in pieces for batch in piece.to_batches())
+        self.begun = False
+
+    def __next__(self) -> pa.RecordBatch:
+        self.begun = True
+        return next(self._batches)
 
 
 class PythonSinkConnector(SinkConnector[PythonSinkSpec]):

@@ -116,6 +116,9 @@ class GroupedAggregate:
             raise ValueError(
                 f"{_irreversible(extreme)}, and a table removes rows: aggregate a stream of records instead"
             )
+        states = next((part for part in self.parts if isinstance(part, MergedStates)), None)
+        if self.versions and states is not None:
+            raise ValueError(f"{states.name!r} is merged by an aggregator, which keeps one version: set versions=False")
         if self.slots < 1:
             raise ValueError(f"the state must have at least one slot: {self.slots}: use the default")
         slots_of(self.keys.empty_table(), self.keys.names, self.slots)  # refuses types without a hash
