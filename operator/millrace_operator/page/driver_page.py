@@ -6,9 +6,11 @@ neither run anything in the reader's session nor send anything elsewhere.
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from http import HTTPStatus
+from urllib.parse import quote
 
 from kubernetes.client import Configuration
 from urllib3 import PoolManager, Timeout
@@ -17,13 +19,18 @@ from urllib3.exceptions import HTTPError
 from millrace_support.http_server import Page
 from millrace_support.pages.serving import HEADERS
 
+from ..resources.names import METRICS_PORT
+
 MOST_BYTES = 1 << 20
 """Maximum size of a driver's page; a larger one is not shown."""
 
 SECONDS = 5.0
 """Total time in seconds within which a driver's page has to arrive."""
 
-_PORT = 8080
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_NAMESPACE, _POD = re.compile(_LABEL), re.compile(rf"{_LABEL}(\.{_LABEL})*")
+"""Names of namespaces are DNS labels, and those of pods DNS subdomains (RFC 1123)."""
+
 _HEADERS = {
     **HEADERS,
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'self'; img-src data:; form-action 'none'; "
@@ -42,8 +49,11 @@ class DriverPages:
         self._pool = PoolManager(num_pools=1, maxsize=8, ssl_context=context)
 
     def get(self, token: str, namespace: str, pod: str) -> Page | str:
-        """Return the page of a driver, or why it cannot be had."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}:{_PORT}/proxy/"
+        """Return the page of a driver, or why it cannot be had; names that are not of DNS are refused."""
+        if not _NAMESPACE.fullmatch(namespace) or not _POD.fullmatch(pod):
+            return "the query has a name that no driver's pod can have"
+        # quoted although nothing in such a name needs it: another path would get the reader's token
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}:{METRICS_PORT}/proxy/"
         headers = {"Authorization": f"Bearer {token}", "Accept": "text/html"}
         until = time.monotonic() + SECONDS
         try:

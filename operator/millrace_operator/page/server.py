@@ -26,6 +26,7 @@ from millrace_support.pages.verdict import PageFinding, Severity
 
 from ..kube.review_api import User
 from ..lifecycle.token_buckets import TokenBuckets
+from ..resources.names import Owner
 from ..telemetry.logs import in_short
 from .access import Access
 from .driver_page import DriverPages
@@ -191,7 +192,8 @@ class FleetPages:
         if live:
             if self._drivers is None or driver is None:
                 return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
-            found = self._drivers.get(reader.token, namespace, driver.pod)
+            pod = Owner(namespace, name, "").driver_pod  # not the status's, which others may write
+            found = self._drivers.get(reader.token, namespace, pod)
             if isinstance(found, Page):
                 return found
             remedy = "a driver shows its page once its query is compiled, to those who may get pods/proxy"

@@ -20,6 +20,26 @@ def test_it_is_asked_for_with_the_readers_token_and_shown_in_a_sandbox():
     assert asked == [("/api/v1/namespaces/cabs/pods/fares-driver-0:8080/proxy/", "Bearer admin")]
 
 
+HOSTILE = ["x/../..", "x?", "x#", "a%2fb", "..", "", "X", "x\n", "x:9"]
+
+
+@pytest.mark.parametrize("pod", HOSTILE)
+def test_the_pod_is_that_of_the_querys_name_whatever_its_status_says(pod):
+    reported = status(driver={"pod": pod, "restarts": 0})
+    with proxy() as (drivers, asked):
+        with served(pages([query(reported=reported)], ReviewsByList(admin=None), drivers=drivers)) as server:
+            ask(server, "/queries/cabs/fares/live", **bearer("admin"))
+    assert [path for path, _ in asked] == ["/api/v1/namespaces/cabs/pods/fares-driver-0:8080/proxy/"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_that_no_pod_or_namespace_can_have_are_not_asked_for(name):
+    with proxy() as (drivers, asked):
+        assert "no driver's pod can have" in drivers.get("token", "cabs", name)
+        assert "no driver's pod can have" in drivers.get("token", name, "fares-driver-0")
+    assert asked == []
+
+
 def test_a_query_without_a_driver_has_no_such_page():
     with proxy() as (drivers, asked):
         fleet = pages([query(reported=status(driver=None))], ReviewsByList(admin=None), drivers=drivers)
