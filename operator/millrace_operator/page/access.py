@@ -64,6 +64,12 @@ class ReviewCache(Generic[_Value]):
                 self._values.popitem(last=False)
         return value
 
+    def has(self, key: Hashable, lasts: Callable[[_Value], bool]) -> bool:
+        """Return whether a value is known: one that is not too old, or else one that lasts."""
+        with self._lock:
+            at, found = self._values.get(key, (float("-inf"), None))
+            return found is not None and (self._clock() - at < FRESH_SECONDS or lasts(found))
+
 
 class Visible:
     """What a user sees: all namespaces, or some of them.
@@ -96,8 +102,12 @@ class Access:
 
     def user_of(self, token: str) -> User | None:
         """Return whose token this is; None if the API server does not accept it. Only its digest is remembered."""
-        (user,) = self._users.get(sha256(token.encode()).digest(), lambda: (self._reviews.user_of(token),))
+        (user,) = self._users.get(_digest(token), lambda: (self._reviews.user_of(token),))
         return user
+
+    def is_known(self, token: str) -> bool:
+        """Return whether a token was reviewed within the last minute, or was accepted when it last was."""
+        return self._users.has(_digest(token), lambda reviewed: reviewed[0] is not None)
 
     def visible(self, user: User, namespaces: Collection[str]) -> Visible:
         """Return what a user sees of the namespaces that have queries.
@@ -122,3 +132,7 @@ class Access:
     def _may(self, user: User, verb: str, namespace: str = "", name: str = "") -> bool:
         key = (user, verb, namespace, name)
         return self._rights.get(key, lambda: self._reviews.may(user, verb, namespace, name))
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode()).digest()

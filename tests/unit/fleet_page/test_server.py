@@ -103,6 +103,24 @@ def test_many_refused_tokens_make_their_address_wait_and_end_no_session(server, 
     assert ask(server, Cookie=cookie)[0] == 200
 
 
+def test_refused_tokens_do_not_lock_out_the_known_tokens_of_their_address(reviews):
+    clock = [0.0]
+    with served(FleetPages(FleetQueries([cache_of(a_mixed_fleet())]), Access(reviews, lambda: clock[0]))) as server:
+        assert ask(server, **bearer("cabs"))[0] == 200
+        answers = [ask(server, **bearer(f"wrong-{number}"))[0] for number in range(30)]
+        assert (answers[0], answers[-1]) == (401, 429)
+        assert ask(server, **bearer("cabs"))[0] == 200
+        clock[0] += 61  # it is reviewed again
+        assert ask(server, **bearer("cabs"))[0] == 200
+        assert ask(server, **bearer("shops"))[0] == 429  # not known yet
+
+
+def test_a_refused_token_that_is_sent_again_is_reviewed_and_counted_once(server, reviews):
+    assert {ask(server, **bearer("wrong"))[0] for _ in range(30)} == {401}
+    assert reviews.asked == [("token", "wrong")]
+    assert ask(server, **bearer("cabs"))[0] == 200
+
+
 def test_who_asks_too_often_waits(server):
     answers = [ask(server, **bearer("cabs"))[0] for _ in range(60)]
     assert answers[0] == 200
