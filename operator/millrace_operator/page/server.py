@@ -273,6 +273,8 @@ class FleetServer(BoundedServer):
         MillraceError: the server cannot listen on the address.
     """
 
+    header_seconds = 2.0
+
     def __init__(self, pages: FleetPages, host: str, port: int) -> None:
         self.pages = pages
         super().__init__(host, port, _FleetHandler, "the page of the fleet")
@@ -283,6 +285,12 @@ class _FleetHandler(BaseHTTPRequestHandler):
 
     server: FleetServer
     server_version, sys_version = "Millrace", ""
+
+    def parse_request(self) -> bool:
+        """Read the headers, for which a client has less time than for the rest."""
+        is_read = super().parse_request()
+        self.server.headers_received(self.connection)
+        return is_read
 
     def do_GET(self) -> None:
         """Answer a GET request."""

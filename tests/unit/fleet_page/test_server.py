@@ -9,7 +9,7 @@ from millrace_operator.page import fleet
 from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
-from millrace_operator.page.server import MOST_BODY, FleetPages
+from millrace_operator.page.server import MOST_BODY, FleetPages, FleetServer
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of, log_in, pages, query, served
@@ -151,6 +151,19 @@ def test_large_forms_and_other_methods_are_refused(server):
     with closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as connection:
         connection.sendall(b"POST /login HTTP/1.0\r\n\r\n")
         assert b"413" in connection.recv(100)
+
+
+def test_who_sends_no_headers_is_cut_off_before_who_sends_no_form(server, monkeypatch):
+    monkeypatch.setattr(FleetServer, "header_seconds", 0.3)
+    with (
+        closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as slow,
+        closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as form,
+    ):
+        form.sendall(b"POST /logout HTTP/1.0\r\nContent-Length: 1\r\n\r\n")
+        slow.sendall(b"GET / HTTP/1.0\r\nHost:")
+        assert slow.recv(100) == b""
+        form.sendall(b"x")
+        assert b"303" in form.recv(100)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/queries", "/queries/cabs", "/queries/cabs/fares/more", "/x", "/../etc"])
