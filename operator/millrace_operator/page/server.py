@@ -187,8 +187,8 @@ class FleetPages:
         visible = self._access.visible(reader.user, self._fleet.namespaces())
         notes = self._health()
         if not visible.is_complete:
-            reason = "the API server was too slow to review your rights in all namespaces"
-            notes.append(PageFinding(Severity.NOTE, "Not all is shown", reason, "reload the page"))
+            reason = "your rights in some namespaces are not reviewed yet, so that their queries are missing here"
+            notes.append(PageFinding(Severity.WARNING, "Not all is shown", reason, "reload the page"))
         rows = self._fleet.rows(visible)
         return html_page(fleet_page(rows, notes, asked, reader.user.name, datetime.now(UTC)))
 

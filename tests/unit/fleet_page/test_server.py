@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from kubernetes.client import ApiException
 
-from millrace_operator.page import fleet
+from millrace_operator.page import access, fleet
 from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
@@ -203,6 +203,16 @@ def test_old_figures_are_said_to_be_old(reviews):
     with served(pages([query()], reviews, health=lambda: [old])) as server:
         assert "Figures are old" in ask(server, **bearer("admin"))[2]
         assert "Figures are old" in ask(server, "/queries/cabs/fares", **bearer("admin"))[2]
+
+
+def test_a_fleet_that_is_not_all_shown_is_never_said_to_be_well(reviews, monkeypatch):
+    monkeypatch.setattr(access, "REVIEW_SECONDS", -1.0)
+    with served(pages([query("cabs", "fares"), query("cabs", "trips")], reviews)) as server:
+        text = ask(server, **bearer("cabs"))[2]
+        assert "Not all is shown" in text
+        assert 'class="verdict warning"' in text
+        assert "well" not in text
+        assert "All 2 queries are well" in ask(server, **bearer("admin"))[2]
 
 
 def test_nothing_is_computed_until_a_reader_asks_and_only_what_has_changed_then(reviews, monkeypatch):
