@@ -82,6 +82,7 @@ class FleetPages:
         self._sessions = Sessions()
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
         self._logins = TokenBuckets(burst=20, seconds_each=1.0)
+        self._begun = TokenBuckets(burst=10, seconds_each=6.0)
         self._warnings = TokenBuckets(burst=5, seconds_each=10.0)
 
     def get(self, path: str, parameters: str, headers: Message, address: str) -> Page:
@@ -130,12 +131,12 @@ class FleetPages:
         except (ApiException, HTTPError) as error:
             return self._unreviewed(error, "")
         except TooManyLoginsError:
-            return _status(
-                HTTPStatus.TOO_MANY_REQUESTS, html_page(login_page("Too many logins failed: wait a minute."))
-            )
+            return _too_many("Too many logins failed: wait a minute.")
         if user is None:
             problem = "The API server does not accept this token: it may have expired, or be of another cluster."
             return _status(HTTPStatus.UNAUTHORIZED, html_page(login_page(problem)))
+        if not self._begun.take(user.name):
+            return _too_many("You have logged in too often: wait a minute.")
         return _redirect("./", _cookie(self._sessions.begin(user.name, token), headers))
 
     def _reader(self, headers: Message, address: str) -> Reader | None:
@@ -255,6 +256,10 @@ def _status(status: HTTPStatus, page: Page) -> Page:
 
 def _problem(status: HTTPStatus, title: str, reason: str, remedy: str, root: str) -> Page:
     return _status(status, html_page(problem_page(title, reason, remedy, root)))
+
+
+def _too_many(problem: str) -> Page:
+    return _status(HTTPStatus.TOO_MANY_REQUESTS, html_page(login_page(problem)))
 
 
 def _busy(root: str) -> Page:

@@ -191,3 +191,24 @@ def test_a_bounded_number_of_sessions_is_kept(clock):
     for number in range(MOST_SESSIONS + 5):
         sessions.begin(f"user-{number}", "secret")
     assert len(sessions) == MOST_SESSIONS
+
+
+def test_a_full_store_ends_the_oldest_session_of_the_user_with_the_most(clock):
+    sessions = Sessions(clock)
+    other = sessions.begin("shops", "secret")
+    many = [sessions.begin("cabs", "secret") for _ in range(3)]
+    while len(sessions) < MOST_SESSIONS:
+        sessions.begin(f"user-{len(sessions)}", "secret")
+    sessions.begin("late", "secret")
+    assert [sessions.token(each) for each in (other, *many)] == ["secret", None, "secret", "secret"]
+
+
+def test_a_full_store_forgets_sessions_that_have_ended_first(clock):
+    sessions = Sessions(clock)
+    sessions.begin("shops", "secret")
+    clock.now += SESSION_SECONDS
+    many = [sessions.begin("cabs", "secret") for _ in range(2)]
+    while len(sessions) < MOST_SESSIONS:
+        sessions.begin(f"user-{len(sessions)}", "secret")
+    sessions.begin("late", "secret")
+    assert [sessions.token(each) for each in many] == ["secret"] * 2

@@ -115,6 +115,12 @@ def test_refused_tokens_do_not_lock_out_the_known_tokens_of_their_address(review
         assert ask(server, **bearer("shops"))[0] == 429  # not known yet
 
 
+def test_who_logs_in_again_and_again_waits_and_others_do_not(server):
+    answers = [ask(server, "/login", "POST", {"token": "cabs"})[0] for _ in range(20)]
+    assert (answers[0], answers[-1]) == (303, 429)
+    log_in(server, "shops")
+
+
 def test_a_refused_token_that_is_sent_again_is_reviewed_and_counted_once(server, reviews):
     assert {ask(server, **bearer("wrong"))[0] for _ in range(30)} == {401}
     assert reviews.asked == [("token", "wrong")]
