@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -42,6 +41,8 @@ COOKIE = "millrace-session"
 MOST_BODY = 16 << 10
 """Maximum number of bytes of a form."""
 
+_COOKIES = re.compile(rf"(?:^|;)[ \t]*{COOKIE}=([^;]*)")
+_NUMBER = re.compile(r"[A-Za-z0-9_-]{43}")
 _QUERY = re.compile(r"/queries/(?P<namespace>[^/]{1,63})/(?P<name>[^/]{1,253})(?P<rest>/live|/page\.css)?")
 _TOKEN = re.compile(rf"[\x21-\x7e]{{1,{MOST_TOKEN}}}")
 _NO_QUERY = "there is no such query, or you may not see it"
@@ -224,17 +225,20 @@ def _asked(parameters: str) -> FleetRequest:
 
 
 def _number(headers: Message) -> str | None:
-    """Return the number of the session that a request has in its cookie."""
-    try:
-        found = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if found is None else found.value
+    """Return the number of the session that a request has in its cookie; None if it has two that differ.
+
+    Another program on the host may set a cookie of this name, so that a reader would act in the session of another. Its
+    other cookies may be malformed, and are not parsed.
+    """
+    found = {each.strip() for each in _COOKIES.findall("; ".join(headers.get_all("Cookie", ())))}
+    number = found.pop() if len(found) == 1 else ""
+    return number if _NUMBER.fullmatch(number) else None
 
 
 def _cookie(number: str, headers: Message, more: str = "") -> dict[str, str]:
     """Return the header that sets the cookie, for the folder of this page alone."""
-    secure = "; Secure" if headers.get("X-Forwarded-Proto", "").startswith("https") else ""
+    by_tls = headers.get("X-Forwarded-Proto", "").startswith("https") or headers.get("Origin", "").startswith("https://")
+    secure = "; Secure" if by_tls else ""
     return {"Set-Cookie": f"{COOKIE}={number}; HttpOnly; SameSite=Strict{secure}{more}"}
 
 

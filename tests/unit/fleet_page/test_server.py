@@ -9,7 +9,7 @@ from millrace_operator.page import access, fleet
 from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
-from millrace_operator.page.server import MOST_BODY, FleetPages, FleetServer
+from millrace_operator.page.server import COOKIE, MOST_BODY, FleetPages, FleetServer
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of, log_in, pages, query, served
@@ -41,6 +41,8 @@ def test_pages_load_nothing_from_elsewhere_and_are_not_stored(server):
         assert headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert (headers["Cache-Control"], headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
+        assert headers["Referrer-Policy"] == "same-origin"  # else forms of these pages would have the origin null
+        assert headers["X-DNS-Prefetch-Control"] == "off"
 
 
 def test_a_tenant_sees_the_queries_of_their_namespaces_and_no_trace_of_others(server):
@@ -69,6 +71,23 @@ def test_a_login_gives_the_browser_a_number_and_not_the_token(server):
     assert "trips-by-cell" in ask(server, Cookie=cookie)[2]
     behind_tls = ask(server, "/login", "POST", {"token": "cabs"}, X_Forwarded_Proto="https")[1]["Set-Cookie"]
     assert "; Secure" in behind_tls
+    origin = {"Origin": "https://fleet.example", "Host": "fleet.example"}
+    assert "; Secure" in ask(server, "/login", "POST", {"token": "cabs"}, **origin)[1]["Set-Cookie"]
+
+
+@pytest.mark.parametrize("others", ['prefs={"a":1}; {}', "{}; a=b=c; =; ;", "x-{}; y; {}", 'a="; {}', "{}; {}"])
+def test_other_cookies_of_the_host_do_not_hide_the_session(server, others):
+    cookie = log_in(server, "cabs")
+    assert ask(server, Cookie=others.replace("{}", cookie))[0] == 200
+
+
+@pytest.mark.parametrize("others", ["{}; {}x", f"{COOKIE}=; {{}}", '{}"', "x-{}", "{}\t1"])
+def test_two_numbers_that_differ_and_numbers_that_are_none_are_no_session(server, others):
+    cookie = log_in(server, "cabs")
+    other = log_in(server, "shops")
+    assert ask(server, Cookie=others.replace("{}", cookie))[0] == 401
+    assert ask(server, Cookie=f"{other}; {cookie}")[0] == 401
+    assert ask(server, Cookie=cookie)[0] == 200
 
 
 def test_a_logout_ends_the_session(server):
