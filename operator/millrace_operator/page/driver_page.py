@@ -1,7 +1,8 @@
 """What a driver's own page shows, got through the API server with the reader's token, so that their rights count.
 
 A driver's pod runs the code of a tenant. So its page is shown as it is now, without its script, in a sandbox: it can
-neither run anything in the reader's session nor send anything elsewhere.
+neither run anything in the reader's session nor send anything elsewhere. It is only shown in a frame of a page of the
+operator that says whose it is, since it may look like the form for tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError
 
 from millrace_support.http_server import Page
-from millrace_support.pages.serving import HEADERS
+from millrace_support.pages.serving import HEADERS, POLICY
 
 from ..resources.names import METRICS_PORT
 
@@ -31,11 +32,16 @@ _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _NAMESPACE, _POD = re.compile(_LABEL), re.compile(rf"{_LABEL}(\.{_LABEL})*")
 """Names of namespaces are DNS labels, and those of pods DNS subdomains (RFC 1123)."""
 
-_HEADERS = {
+FRAME_HEADERS = {
     **HEADERS,
+    "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'self'; img-src data:; form-action 'none'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "base-uri 'none'; frame-ancestors 'self'",
 }
+"""Headers of a driver's page, and of why there is none, which only a page of the operator has in a frame."""
+
+PAGE_HEADERS = {**HEADERS, "Content-Security-Policy": f"{POLICY}; frame-src 'self'"}
+"""Headers of the page with the frame; what is in the frame cannot lead it to another site."""
 
 
 class DriverPages:
@@ -83,4 +89,4 @@ class DriverPages:
                 answer.close()
         except (HTTPError, OSError) as error:
             return f"the driver's pod {pod} cannot be reached ({type(error).__name__})"
-        return Page(HTTPStatus.OK, "text/html; charset=utf-8", body, _HEADERS)
+        return Page(HTTPStatus.OK, "text/html; charset=utf-8", body, FRAME_HEADERS)

@@ -24,15 +24,16 @@ from millrace_support.pages.serving import HEADERS, asset, html_page
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from ..kube.review_api import User
+from ..lifecycle.query_view import QueryView
 from ..lifecycle.token_buckets import TokenBuckets
 from ..resources.names import Owner
 from ..telemetry.logs import in_short
 from .access import Access
-from .driver_page import DriverPages
+from .driver_page import FRAME_HEADERS, PAGE_HEADERS, DriverPages
 from .fleet import FleetQueries
 from .fleet_view import FleetRequest, fleet_page
 from .login_page import MOST_TOKEN, login_page, problem_page
-from .query_page import ROOT, query_page
+from .query_page import ROOT, driver_frame_page, query_page
 from .sessions import Sessions
 
 COOKIE = "millrace-session"
@@ -43,7 +44,7 @@ MOST_BODY = 16 << 10
 
 _COOKIES = re.compile(rf"(?:^|;)[ \t]*{COOKIE}=([^;]*)")
 _NUMBER = re.compile(r"[A-Za-z0-9_-]{43}")
-_QUERY = re.compile(r"/queries/(?P<namespace>[^/]{1,63})/(?P<name>[^/]{1,253})(?P<rest>/live|/page\.css)?")
+_QUERY = re.compile(r"/queries/(?P<namespace>[^/]{1,63})/(?P<name>[^/]{1,253})(?P<rest>/live|/driver|/page\.css)?")
 _TOKEN = re.compile(rf"[\x21-\x7e]{{1,{MOST_TOKEN}}}")
 _NO_QUERY = "there is no such query, or you may not see it"
 
@@ -97,6 +98,10 @@ class FleetPages:
             return _redirect("./")
         if path != "/" and query is None:
             return _problem(HTTPStatus.NOT_FOUND, "Not found", "there is no such page", "begin at the fleet", "./")
+        is_frame = query is not None and query["rest"] == "/driver"
+        if is_frame and headers.get("Sec-Fetch-Dest") != "iframe":  # alone, it would look like a page of the operator
+            reason, remedy = "what a driver shows is only shown in a frame", "open it from the query's page"
+            return _problem(HTTPStatus.FORBIDDEN, "Refused", reason, remedy, "../../../")
         root = "" if query is None else "../../../" if query["rest"] else ROOT
         try:
             reader = self._reader(headers, address)
@@ -107,6 +112,8 @@ class FleetPages:
             if query is None:
                 return self._fleet_page(reader, _asked(parameters))
             namespace, name = unquote(query["namespace"]), unquote(query["name"])
+            if is_frame:
+                return self._driver_page(reader, namespace, name, root)._replace(headers=FRAME_HEADERS)
             return self._query_page(reader, namespace, name, root, live=bool(query["rest"]))
         except TooManyLoginsError:
             reason = "too many tokens of your address were refused"
@@ -195,21 +202,32 @@ class FleetPages:
         return html_page(fleet_page(rows, notes, asked, reader.user.name, datetime.now(UTC)))
 
     def _query_page(self, reader: Reader, namespace: str, name: str, root: str, *, live: bool) -> Page:
-        view = self._fleet.query(namespace, name) if self._access.may_see(reader.user, namespace, name) else None
+        view = self._seen(reader, namespace, name)
         if view is None:
             return _problem(HTTPStatus.NOT_FOUND, "Not found", _NO_QUERY, "look for it in the fleet", root)
-        driver = view.status.driver
-        if live:
-            if self._drivers is None or driver is None:
-                return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
-            pod = Owner(namespace, name, "").driver_pod  # not the status's, which others may write
-            found = self._drivers.get(reader.token, namespace, pod)
-            if isinstance(found, Page):
-                return found
-            remedy = "a driver shows its page once its query is compiled, to those who may get pods/proxy"
-            return _problem(HTTPStatus.BAD_GATEWAY, "No page of the driver", found, remedy, root)
-        link = f"{view.name}/live" if self._drivers is not None and driver is not None else ""
-        return html_page(query_page(view, self._health(), reader.user.name, datetime.now(UTC), link))
+        has_driver = self._drivers is not None and view.status.driver is not None
+        user, now = reader.user.name, datetime.now(UTC)
+        if not live:
+            return html_page(query_page(view, self._health(), user, now, f"{view.name}/live" if has_driver else ""))
+        if not has_driver:
+            return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
+        return html_page(driver_frame_page(namespace, name, user, now, "driver"))._replace(headers=PAGE_HEADERS)
+
+    def _driver_page(self, reader: Reader, namespace: str, name: str, root: str) -> Page:
+        """Return what the driver shows, or why that cannot be had, for a frame."""
+        view = self._seen(reader, namespace, name)
+        if view is None or self._drivers is None or view.status.driver is None:
+            return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
+        pod = Owner(namespace, name, "").driver_pod  # not the status's, which others may write
+        found = self._drivers.get(reader.token, namespace, pod)
+        if isinstance(found, Page):
+            return found
+        remedy = "a driver shows its page once its query is compiled, to those who may get pods/proxy"
+        return _problem(HTTPStatus.BAD_GATEWAY, "No page of the driver", found, remedy, root)
+
+    def _seen(self, reader: Reader, namespace: str, name: str) -> QueryView | None:
+        """Return a query; None if there is no such query, or the reader may not see it."""
+        return self._fleet.query(namespace, name) if self._access.may_see(reader.user, namespace, name) else None
 
 
 class TooManyLoginsError(Exception):

@@ -8,14 +8,14 @@ from importlib.resources import files
 
 from millrace_support.http_server import Page
 
-_POLICY = (
+POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
 """Content-Security-Policy: nothing from elsewhere, and neither scripts nor styles within the page."""
 
 HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "X-DNS-Prefetch-Control": "off",
