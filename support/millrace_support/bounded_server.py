@@ -44,10 +44,13 @@ class BoundedServer(ThreadingTCPServer):
 
     allow_reuse_address = True
     daemon_threads = True
+    header_seconds = float("inf")
+    """Time limit in seconds until a handler calls ``headers_received``, for servers whose handlers do."""
 
     def __init__(self, host: str, port: int, handler: type[BaseRequestHandler], served: str) -> None:
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._since: dict[socket.socket, float] = {}
+        self._with_headers: set[socket.socket] = set()
         self._thread: Thread | None = None
         if host == ALL_ADDRESSES and not socket.has_dualstack_ipv6():
             host = "0.0.0.0"  # noqa: S104 - where the machine has no IPv6
@@ -112,13 +115,21 @@ class BoundedServer(ThreadingTCPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._since.pop(request)
+            self._with_headers.discard(request)
             self._slots.release()
+
+    def headers_received(self, request: socket.socket) -> None:
+        """Note that the request line and the headers of a connection have arrived; called on its thread."""
+        self._with_headers.add(request)
 
     def service_actions(self) -> None:
         """Cut connections that are open for too long; called ten times a second."""
         now = time.monotonic()
         for connection, since in list(self._since.items()):
-            if now - since > CONNECTION_SECONDS:
+            limit = CONNECTION_SECONDS
+            if connection not in self._with_headers:
+                limit = min(limit, self.header_seconds)
+            if now - since > limit:
                 with suppress(OSError):  # the connection has just ended by itself
                     connection.shutdown(socket.SHUT_RDWR)
 

@@ -174,10 +174,14 @@ def test_the_page_of_a_driver_takes_the_readers_own_right(plane, page):
         return plane.kubectl("-n", page.mine, *arguments).stdout
 
     wait_until(lambda: "driver" in status_of(kubectl, name))
-    path = f"/queries/{page.mine}/{name}/live"
-    wait_until(lambda: "pods/proxy" in ask(page, path, **bearer(page.tokens["mine"]))[2])
-    status, _, text = ask(page, path, **bearer(page.tokens["mine"]))
+
+    def shown(account):
+        path = f"/queries/{page.mine}/{name}/driver"
+        return ask(page, path, Sec_Fetch_Dest="iframe", **bearer(page.tokens[account]))
+
+    wait_until(lambda: "pods/proxy" in shown("mine")[2])
+    status, _, text = shown("mine")
     assert (status, f"you may not get pods/proxy in namespace {page.mine}" in text) == (502, True)
     proxy = [{"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]}]
     allow(plane, f"{page.mine}/administrator", "proxy", proxy, page.mine)
-    wait_until(lambda: "does not answer with a page" in ask(page, path, **bearer(page.tokens["both"]))[2])
+    wait_until(lambda: "does not answer with a page" in shown("both")[2])

@@ -15,10 +15,12 @@ from ..page.access import Access
 from ..page.driver_page import DriverPages
 from ..page.fleet import FleetQueries
 from ..page.server import FleetPages, FleetServer
-from ..telemetry.watches import Watches
+from ..telemetry.watches import STALE_SECONDS, Watches
 
 _UNTOUCHED_SECONDS = 120.0
-"""Age of the canary from which no operator leads: a leader touches it every 30 seconds."""
+"""Age of the canary from which it is doubtful whether an operator leads: a leader touches it every 30 seconds."""
+
+_SEE_OPERATORS = "look at the operator's pods and logs"
 
 log = logging.getLogger(__name__)
 
@@ -73,14 +75,22 @@ class ServedFleet:
 
     def _health(self) -> list[PageFinding]:
         """Return why figures may be old or missing, without the names of namespaces."""
+        found = []
+        if refused := len(self._watches.refused):
+            reason = f"the API server does not let this operator watch {refused} of the namespaces that it is to watch"
+            remedy = "grant the operator its rights there, or remove the namespaces from those that it watches"
+            found.append(PageFinding(Severity.WARNING, "Not all is shown", reason, remedy))
         stale, age = self._watches.stale, self._canary_age()
         if stale:
             reason = f"this operator has heard nothing from the API server for {stale[0].age:.0f} s"
-            return [PageFinding(Severity.WARNING, "Figures are old", reason, "check that the API server is up")]
-        if age is None:
+            found.append(PageFinding(Severity.WARNING, "Figures are old", reason, "check that the API server is up"))
+        elif age is None:
             reason = "this operator has not listed all queries yet, or none leads yet"
-            return [PageFinding(Severity.NOTE, "Starting", reason, "reload the page in a minute")]
-        if age > _UNTOUCHED_SECONDS:
+            found.append(PageFinding(Severity.WARNING, "Starting", reason, "reload the page in a minute"))
+        elif age > STALE_SECONDS:
             reason = f"no operator has led for {age:.0f} s, so that no query is deployed, scaled or started again"
-            return [PageFinding(Severity.WARNING, "No operator leads", reason, "look at the operator's pods and logs")]
-        return []
+            found.append(PageFinding(Severity.WARNING, "No operator leads", reason, _SEE_OPERATORS))
+        elif age > _UNTOUCHED_SECONDS:  # a watch that has broken meanwhile is not known to be stale yet
+            reason = f"for {age:.0f} s, no operator has led, or this one has heard nothing from the API server"
+            found.append(PageFinding(Severity.WARNING, "No sign of a leader", reason, _SEE_OPERATORS))
+        return found

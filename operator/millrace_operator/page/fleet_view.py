@@ -71,6 +71,8 @@ def fleet_page(
         now: the time of the page.
     """
     findings = with_notes([fleet_verdict(rows)], notes)
+    if findings[0].severity >= Severity.WARNING:  # where figures are old, or queries missing, not all is well
+        findings = [each for each in findings if each.severity > Severity.WELL]
     find = _find(asked) if asked.find or len(rows) > FEW else None
     main = element("main", verdict_section(findings), find, _queries(rows, asked, now), id="main")
     body = (

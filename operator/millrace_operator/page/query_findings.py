@@ -22,6 +22,12 @@ RECENT = timedelta(hours=1)
 UNSEEN = timedelta(minutes=2)
 """Age from which a query that no operator has observed is in trouble."""
 
+OLD = timedelta(minutes=5)
+"""Age from which the load of a running query is old; an operator reports it every two minutes while batches end."""
+
+_BATCHES = 3
+"""Batch intervals, or processing times if longer, within which an operator reports the load of long batches."""
+
 _STATES: Mapping[str, str] = {
     ReadyReason.SUSPENDED: "Suspended",
     ReadyReason.DRAINING: "Stopping",
@@ -81,7 +87,7 @@ def query_findings(view: QueryView, now: datetime) -> list[PageFinding]:
     if not view.is_readable:
         reason = "another version of Millrace wrote its status, which this one cannot read"
         return [PageFinding(Severity.WARNING, "Status cannot be read", reason, "run operators of one version")]
-    found = [*_ready(view, now), *_conditions(view, now), *_load(view), *_history(view, now)]
+    found = [*_ready(view, now), *_conditions(view, now), *_load(view), *_old_load(view, now), *_history(view, now)]
     if all(each.severity < Severity.WARNING for each in found):
         return [_state(view, now), *found]
     return by_urgency(found)
@@ -163,6 +169,23 @@ def _load(view: QueryView) -> Iterator[PageFinding]:
     waiting = "" if load.lag is None else f", and {count(load.lag)} records wait"
     reason = f"batches take {load.utilization:.2g} times their interval (W {figure(load.utilization)}){waiting}"
     yield PageFinding(Severity.WARNING, "Falling behind", reason, _more(view))
+
+
+def _old_load(view: QueryView, now: datetime) -> Iterator[PageFinding]:
+    """Yield that the load was not observed lately, as where no operator leads the query's shard."""
+    load = view.status.load
+    if view.status.phase is not Phase.RUNNING or load is None:
+        return
+    batch = load.processing_seconds or 0.0
+    interval = batch / load.utilization if load.utilization else 0.0
+    if _seconds_since(load.observed_time, now) <= max(OLD.total_seconds(), _BATCHES * max(batch, interval)):
+        return
+    seen = f"its load was last observed {ago(load.observed_time, now)}"
+    if load.lag == 0:  # a stream without records may have no batches
+        reason, severity = f"{seen}: no batch has ended since, or no operator observes it", Severity.NOTE
+    else:
+        reason, severity = f"{seen}, when records waited", Severity.WARNING
+    yield PageFinding(severity, "Figures are old", reason, "check that an operator leads, and that batches end")
 
 
 def _more(view: QueryView) -> str:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from millrace_api.model.status import ConditionStatus, Phase
 from millrace_support.pages.elements import element
 from millrace_support.pages.tables import Table, text_pairs, text_table
-from millrace_support.pages.verdict import PageFinding, page_document, section, verdict_section
+from millrace_support.pages.verdict import PageFinding, Severity, page_document, section, verdict_section
 
 from ..lifecycle.query_facts import age, count, figure, query_facts
 from ..lifecycle.query_view import QueryView, change_of
@@ -52,6 +52,32 @@ def query_page(view: QueryView, notes: list[PageFinding], user: str, now: dateti
     back = element("nav", element("a", "← Fleet", href=ROOT, id="to-fleet"), aria_label="up")
     body = (skip, back, page_header(name, user, facts, now, ROOT), main)
     return page_document(findings[0], name, body, lost=LOST, root=ROOT, seconds=SECONDS)
+
+
+def driver_frame_page(namespace: str, name: str, user: str, now: datetime, source: str) -> bytes:
+    """Return the page that has a driver's own page in a frame, as an HTML document in UTF-8.
+
+    Args:
+        namespace, name: the query.
+        user: the user's name.
+        now: the time of the page.
+        source: relative URL of the driver's page, in the folder of the query's page.
+    """
+    full = f"{namespace}/{name}"
+    warning = f"This page was written by the code of {full}. Never enter a token or password in it."
+    root = f"../{ROOT}"
+    body = (
+        element("nav", element("a", "← Query", href=f"../{name}", id="to-query"), aria_label="up"),
+        page_header(full, user, [], now, root),
+        element(
+            "main",
+            element("p", warning, class_="foreign", role="note", id="foreign"),
+            element("iframe", src=source, title=f"The driver of {full}", sandbox="", class_="foreign"),
+            id="main",
+        ),
+    )
+    verdict = PageFinding(Severity.NOTE, "the driver's page", "")
+    return page_document(verdict, full, body, lost="", root=root, seconds=0)
 
 
 def _figures(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import Message
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -25,14 +24,16 @@ from millrace_support.pages.serving import HEADERS, asset, html_page
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from ..kube.review_api import User
+from ..lifecycle.query_view import QueryView
 from ..lifecycle.token_buckets import TokenBuckets
+from ..resources.names import Owner
 from ..telemetry.logs import in_short
 from .access import Access
-from .driver_page import DriverPages
+from .driver_page import FRAME_HEADERS, PAGE_HEADERS, DriverPages
 from .fleet import FleetQueries
 from .fleet_view import FleetRequest, fleet_page
 from .login_page import MOST_TOKEN, login_page, problem_page
-from .query_page import ROOT, query_page
+from .query_page import ROOT, driver_frame_page, query_page
 from .sessions import Sessions
 
 COOKIE = "millrace-session"
@@ -41,7 +42,9 @@ COOKIE = "millrace-session"
 MOST_BODY = 16 << 10
 """Maximum number of bytes of a form."""
 
-_QUERY = re.compile(r"/queries/(?P<namespace>[^/]{1,63})/(?P<name>[^/]{1,253})(?P<rest>/live|/page\.css)?")
+_COOKIES = re.compile(rf"(?:^|;)[ \t]*{COOKIE}=([^;]*)")
+_NUMBER = re.compile(r"[A-Za-z0-9_-]{43}")
+_QUERY = re.compile(r"/queries/(?P<namespace>[^/]{1,63})/(?P<name>[^/]{1,253})(?P<rest>/live|/driver|/page\.css)?")
 _TOKEN = re.compile(rf"[\x21-\x7e]{{1,{MOST_TOKEN}}}")
 _NO_QUERY = "there is no such query, or you may not see it"
 
@@ -81,6 +84,7 @@ class FleetPages:
         self._sessions = Sessions()
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
         self._logins = TokenBuckets(burst=20, seconds_each=1.0)
+        self._begun = TokenBuckets(burst=10, seconds_each=6.0)
         self._warnings = TokenBuckets(burst=5, seconds_each=10.0)
 
     def get(self, path: str, parameters: str, headers: Message, address: str) -> Page:
@@ -94,6 +98,10 @@ class FleetPages:
             return _redirect("./")
         if path != "/" and query is None:
             return _problem(HTTPStatus.NOT_FOUND, "Not found", "there is no such page", "begin at the fleet", "./")
+        is_frame = query is not None and query["rest"] == "/driver"
+        if is_frame and headers.get("Sec-Fetch-Dest") != "iframe":  # alone, it would look like a page of the operator
+            reason, remedy = "what a driver shows is only shown in a frame", "open it from the query's page"
+            return _problem(HTTPStatus.FORBIDDEN, "Refused", reason, remedy, "../../../")
         root = "" if query is None else "../../../" if query["rest"] else ROOT
         try:
             reader = self._reader(headers, address)
@@ -104,7 +112,12 @@ class FleetPages:
             if query is None:
                 return self._fleet_page(reader, _asked(parameters))
             namespace, name = unquote(query["namespace"]), unquote(query["name"])
+            if is_frame:
+                return self._driver_page(reader, namespace, name, root)._replace(headers=FRAME_HEADERS)
             return self._query_page(reader, namespace, name, root, live=bool(query["rest"]))
+        except TooManyLoginsError:
+            reason = "too many tokens of your address were refused"
+            return _problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests", reason, "reload in a minute", root)
         except (ApiException, HTTPError) as error:
             return self._unreviewed(error, root)
 
@@ -126,23 +139,24 @@ class FleetPages:
         except (ApiException, HTTPError) as error:
             return self._unreviewed(error, "")
         except TooManyLoginsError:
-            return _status(
-                HTTPStatus.TOO_MANY_REQUESTS, html_page(login_page("Too many logins failed: wait a minute."))
-            )
+            return _too_many("Too many logins failed: wait a minute.")
         if user is None:
             problem = "The API server does not accept this token: it may have expired, or be of another cluster."
             return _status(HTTPStatus.UNAUTHORIZED, html_page(login_page(problem)))
+        if not self._begun.take(user.name):
+            return _too_many("You have logged in too often: wait a minute.")
         return _redirect("./", _cookie(self._sessions.begin(user.name, token), headers))
 
     def _reader(self, headers: Message, address: str) -> Reader | None:
-        """Return who asks, by a bearer token, as proxies send it, or by a session; None if that is not known."""
+        """Return who asks, by a bearer token, as proxies send it, or by a session; None if that is not known.
+
+        Raises:
+            TooManyLoginsError: the bearer token is not known, and too many of this address were refused.
+        """
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             token = token.strip()
-            try:
-                user = self._user_of(token, address)
-            except TooManyLoginsError:
-                return None
+            user = self._user_of(token, address)
         else:
             number = _number(headers) or ""
             token = self._sessions.token(number) or ""
@@ -153,13 +167,17 @@ class FleetPages:
         return None if user is None else Reader(user, token)
 
     def _user_of(self, token: str, address: str) -> User | None:
-        """Return whose token this is, as long as not too many of this address were refused.
+        """Return whose token this is; one that is not known is reviewed if not too many of this address were refused.
+
+        Known tokens pass, because behind a proxy all readers have one address, which one of them can use up.
 
         Raises:
             TooManyLoginsError: too many were.
         """
         if not _TOKEN.fullmatch(token):
             return None
+        if self._access.is_known(token):
+            return self._access.user_of(token)
         if self._logins.wait(address) > 0:
             raise TooManyLoginsError
         user = self._access.user_of(token)
@@ -178,26 +196,38 @@ class FleetPages:
         visible = self._access.visible(reader.user, self._fleet.namespaces())
         notes = self._health()
         if not visible.is_complete:
-            reason = "the API server was too slow to review your rights in all namespaces"
-            notes.append(PageFinding(Severity.NOTE, "Not all is shown", reason, "reload the page"))
+            reason = "your rights in some namespaces are not reviewed yet, so that their queries are missing here"
+            notes.append(PageFinding(Severity.WARNING, "Not all is shown", reason, "reload the page"))
         rows = self._fleet.rows(visible)
         return html_page(fleet_page(rows, notes, asked, reader.user.name, datetime.now(UTC)))
 
     def _query_page(self, reader: Reader, namespace: str, name: str, root: str, *, live: bool) -> Page:
-        view = self._fleet.query(namespace, name) if self._access.may_see(reader.user, namespace, name) else None
+        view = self._seen(reader, namespace, name)
         if view is None:
             return _problem(HTTPStatus.NOT_FOUND, "Not found", _NO_QUERY, "look for it in the fleet", root)
-        driver = view.status.driver
-        if live:
-            if self._drivers is None or driver is None:
-                return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
-            found = self._drivers.get(reader.token, namespace, driver.pod)
-            if isinstance(found, Page):
-                return found
-            remedy = "a driver shows its page once its query is compiled, to those who may get pods/proxy"
-            return _problem(HTTPStatus.BAD_GATEWAY, "No page of the driver", found, remedy, root)
-        link = f"{view.name}/live" if self._drivers is not None and driver is not None else ""
-        return html_page(query_page(view, self._health(), reader.user.name, datetime.now(UTC), link))
+        has_driver = self._drivers is not None and view.status.driver is not None
+        user, now = reader.user.name, datetime.now(UTC)
+        if not live:
+            return html_page(query_page(view, self._health(), user, now, f"{view.name}/live" if has_driver else ""))
+        if not has_driver:
+            return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
+        return html_page(driver_frame_page(namespace, name, user, now, "driver"))._replace(headers=PAGE_HEADERS)
+
+    def _driver_page(self, reader: Reader, namespace: str, name: str, root: str) -> Page:
+        """Return what the driver shows, or why that cannot be had, for a frame."""
+        view = self._seen(reader, namespace, name)
+        if view is None or self._drivers is None or view.status.driver is None:
+            return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
+        pod = Owner(namespace, name, "").driver_pod  # not the status's, which others may write
+        found = self._drivers.get(reader.token, namespace, pod)
+        if isinstance(found, Page):
+            return found
+        remedy = "a driver shows its page once its query is compiled, to those who may get pods/proxy"
+        return _problem(HTTPStatus.BAD_GATEWAY, "No page of the driver", found, remedy, root)
+
+    def _seen(self, reader: Reader, namespace: str, name: str) -> QueryView | None:
+        """Return a query; None if there is no such query, or the reader may not see it."""
+        return self._fleet.query(namespace, name) if self._access.may_see(reader.user, namespace, name) else None
 
 
 class TooManyLoginsError(Exception):
@@ -213,17 +243,20 @@ def _asked(parameters: str) -> FleetRequest:
 
 
 def _number(headers: Message) -> str | None:
-    """Return the number of the session that a request has in its cookie."""
-    try:
-        found = SimpleCookie(headers.get("Cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return None if found is None else found.value
+    """Return the number of the session that a request has in its cookie; None if it has two that differ.
+
+    Another program on the host may set a cookie of this name, so that a reader would act in the session of another. Its
+    other cookies may be malformed, and are not parsed.
+    """
+    found = {each.strip() for each in _COOKIES.findall("; ".join(headers.get_all("Cookie", ())))}
+    number = found.pop() if len(found) == 1 else ""
+    return number if _NUMBER.fullmatch(number) else None
 
 
 def _cookie(number: str, headers: Message, more: str = "") -> dict[str, str]:
     """Return the header that sets the cookie, for the folder of this page alone."""
-    secure = "; Secure" if headers.get("X-Forwarded-Proto", "").startswith("https") else ""
+    by_tls = headers.get("X-Forwarded-Proto", "").startswith("https") or headers.get("Origin", "").startswith("https://")
+    secure = "; Secure" if by_tls else ""
     return {"Set-Cookie": f"{COOKIE}={number}; HttpOnly; SameSite=Strict{secure}{more}"}
 
 
@@ -247,6 +280,10 @@ def _problem(status: HTTPStatus, title: str, reason: str, remedy: str, root: str
     return _status(status, html_page(problem_page(title, reason, remedy, root)))
 
 
+def _too_many(problem: str) -> Page:
+    return _status(HTTPStatus.TOO_MANY_REQUESTS, html_page(login_page(problem)))
+
+
 def _busy(root: str) -> Page:
     return _problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests", "you ask too often", "reload in a minute", root)
 
@@ -263,6 +300,8 @@ class FleetServer(BoundedServer):
         MillraceError: the server cannot listen on the address.
     """
 
+    header_seconds = 2.0
+
     def __init__(self, pages: FleetPages, host: str, port: int) -> None:
         self.pages = pages
         super().__init__(host, port, _FleetHandler, "the page of the fleet")
@@ -273,6 +312,12 @@ class _FleetHandler(BaseHTTPRequestHandler):
 
     server: FleetServer
     server_version, sys_version = "Millrace", ""
+
+    def parse_request(self) -> bool:
+        """Read the headers, for which a client has less time than for the rest."""
+        is_read = super().parse_request()
+        self.server.headers_received(self.connection)
+        return is_read
 
     def do_GET(self) -> None:
         """Answer a GET request."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +17,10 @@ SESSION_SECONDS = 8 * 3600.0
 """Seconds after which a session ends; that of a token that is no longer valid ends before."""
 
 MOST_SESSIONS, MOST_OF_USER = 1_000, 10
-"""Maximum number of sessions, and of those of one user; a further one ends the oldest."""
+"""Maximum number of sessions, and of those of one user.
+
+A further one ends the oldest of its user, or of the user with the most sessions.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,19 @@ class Sessions:
             own = [key for key, each in self._sessions.items() if each.user == user]
             for key in own[: max(len(own) - MOST_OF_USER + 1, 0)]:
                 del self._sessions[key]
-            while len(self._sessions) >= MOST_SESSIONS:
-                self._sessions.popitem(last=False)
+            if len(self._sessions) >= MOST_SESSIONS:
+                self._make_room()
             self._sessions[_digest(number)] = PageSession(user, token, self._clock() + SESSION_SECONDS)
         return number
+
+    def _make_room(self) -> None:
+        """Drop the sessions that have ended, else the oldest of the user with the most: others keep theirs."""
+        now = self._clock()
+        for key in [key for key, each in self._sessions.items() if each.until <= now]:
+            del self._sessions[key]
+        if len(self._sessions) >= MOST_SESSIONS:
+            ((user, _),) = Counter(each.user for each in self._sessions.values()).most_common(1)
+            del self._sessions[next(key for key, each in self._sessions.items() if each.user == user)]
 
     def token(self, number: str) -> str | None:
         """Return the token of a session; None if there is no such session, or if it has ended."""

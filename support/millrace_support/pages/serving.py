@@ -8,19 +8,24 @@ from importlib.resources import files
 
 from millrace_support.http_server import Page
 
-_POLICY = (
+POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
 """Content-Security-Policy: nothing from elsewhere, and neither scripts nor styles within the page."""
 
 HEADERS = {
-    "Content-Security-Policy": _POLICY,
+    "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
+    "X-DNS-Prefetch-Control": "off",
     "Cache-Control": "no-store",
 }
-"""Headers of all pages and their files."""
+"""Headers of all pages and their files.
+
+No referrer leaves the site. With ``no-referrer``, the forms of a page would have the origin ``null``, as those of a
+sandbox have.
+"""
 
 _KINDS = {"page.css": "text/css", "page.js": "text/javascript"}
 

@@ -2,7 +2,7 @@ import pytest
 from kubernetes.client import ApiException
 
 from millrace_operator.kube.review_api import User
-from millrace_operator.page.access import FRESH_SECONDS, REVIEW_SECONDS, Access, ReviewCache
+from millrace_operator.page.access import FRESH_SECONDS, REVIEW_SECONDS, REVIEWS_BURST, Access, ReviewCache
 from millrace_operator.page.sessions import MOST_OF_USER, MOST_SESSIONS, SESSION_SECONDS, Sessions
 
 from .fleets import ReviewsByList
@@ -72,18 +72,75 @@ def test_users_with_equal_names_and_other_groups_are_reviewed_apart(clock):
 
 
 def test_what_the_api_server_is_too_slow_to_review_is_not_shown_until_it_has(clock):
-    class Slow(ReviewsByList):
-        def may(self, *arguments):
-            clock.now += REVIEW_SECONDS / 2
-            return super().may(*arguments)
-
     names = [f"team-{number}" for number in range(4)]
-    access = Access(Slow(cabs=names), clock)
+    access = Access(SlowReviews(clock, REVIEW_SECONDS / 2, cabs=names), clock)
     first = access.visible(user("cabs"), names)
     assert not first.is_complete
     assert first.namespaces < set(names)
     assert access.visible(user("cabs"), names).is_complete
     assert access.visible(user("cabs"), names).namespaces == set(names)
+
+
+class SlowReviews(ReviewsByList):
+    """Reviews that take time of a clock each."""
+
+    def __init__(self, clock, seconds, **rights):
+        super().__init__(**rights)
+        self._clock, self._seconds = clock, seconds
+
+    def may(self, *arguments):
+        self._clock.now += self._seconds
+        return super().may(*arguments)
+
+
+def test_the_last_names_are_reviewed_although_the_first_ones_are_old_again_by_then(clock):
+    names = [f"team-{number:02}" for number in range(40)]
+    access = Access(SlowReviews(clock, REVIEW_SECONDS / 4, cabs=names), clock)
+    seen = set()
+    for _ in range(12):
+        seen |= access.visible(user("cabs"), names).namespaces
+        clock.now += FRESH_SECONDS / 2
+    assert seen == set(names)
+
+
+def test_scans_of_one_user_and_of_many_users_do_not_run_at_the_same_time(clock):
+    class Interrupted(ReviewsByList):
+        """Reviews during one of which something else happens."""
+
+        meanwhile = None
+
+        def may(self, who, verb, namespace="", name=""):
+            act, self.meanwhile = (self.meanwhile, None) if namespace else (None, self.meanwhile)
+            if act is not None:
+                act()
+            return super().may(who, verb, namespace, name)
+
+    def second():
+        complete["cabs"] = is_complete("cabs")
+        reviews.meanwhile = lambda: complete.update(taxis=is_complete("taxis"))
+        complete["shops"] = is_complete("shops")
+
+    def is_complete(name):
+        return access.visible(user(name), names).is_complete
+
+    names, complete = ["cabs", "shops"], {}
+    reviews = Interrupted(cabs=names, shops=names, taxis=names)
+    access = Access(reviews, clock)
+    reviews.meanwhile = second
+    assert is_complete("cabs")
+    assert complete == {"cabs": False, "shops": True, "taxis": False}
+    assert is_complete("taxis")
+
+
+def test_all_users_share_a_budget_of_reviews(clock):
+    names = [f"team-{number}" for number in range(REVIEWS_BURST)]
+    reviews = ReviewsByList(cabs=names, shops=names)
+    access = Access(reviews, clock)
+    assert not access.visible(user("cabs"), names).is_complete
+    assert access.visible(user("shops"), names).namespaces == set()
+    assert len(reviews.asked) <= REVIEWS_BURST + 1
+    clock.now += 1.0
+    assert access.visible(user("cabs"), names).is_complete
 
 
 def test_an_api_server_that_does_not_answer_is_asked_again(clock):
@@ -134,3 +191,24 @@ def test_a_bounded_number_of_sessions_is_kept(clock):
     for number in range(MOST_SESSIONS + 5):
         sessions.begin(f"user-{number}", "secret")
     assert len(sessions) == MOST_SESSIONS
+
+
+def test_a_full_store_ends_the_oldest_session_of_the_user_with_the_most(clock):
+    sessions = Sessions(clock)
+    other = sessions.begin("shops", "secret")
+    many = [sessions.begin("cabs", "secret") for _ in range(3)]
+    while len(sessions) < MOST_SESSIONS:
+        sessions.begin(f"user-{len(sessions)}", "secret")
+    sessions.begin("late", "secret")
+    assert [sessions.token(each) for each in (other, *many)] == ["secret", None, "secret", "secret"]
+
+
+def test_a_full_store_forgets_sessions_that_have_ended_first(clock):
+    sessions = Sessions(clock)
+    sessions.begin("shops", "secret")
+    clock.now += SESSION_SECONDS
+    many = [sessions.begin("cabs", "secret") for _ in range(2)]
+    while len(sessions) < MOST_SESSIONS:
+        sessions.begin(f"user-{len(sessions)}", "secret")
+    sessions.begin("late", "secret")
+    assert [sessions.token(each) for each in many] == ["secret"] * 2

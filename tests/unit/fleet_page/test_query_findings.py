@@ -36,6 +36,23 @@ def test_metrics_that_are_missing_although_there_is_a_prometheus_are_trouble():
     assert first.remedy == "check that Prometheus scrapes the driver's pod"
 
 
+@pytest.mark.parametrize(
+    ("lag", "minutes", "severity"),
+    [(7, 4, None), (7, 6, Severity.WARNING), (0, 6, Severity.NOTE)],
+    ids=["fresh", "waiting", "idle"],
+)
+def test_figures_that_no_operator_has_observed_lately_are_old(lag, minutes, severity):
+    old = [each for each in found(status(lag=lag), NOW + timedelta(minutes=minutes)) if each.title == "Figures are old"]
+    assert [each.severity for each in old] == ([severity] if severity else [])
+
+
+def test_figures_of_long_batches_are_not_old_before_a_few_have_ended():
+    reported = status(busy=0.5, lag=7)
+    reported["load"]["processingSeconds"] = 300.0  # every ten minutes
+    assert verdict(reported, NOW + timedelta(minutes=25)).title == "Keeping up"
+    assert verdict(reported, NOW + timedelta(minutes=35)).title == "Figures are old"
+
+
 def test_a_failing_query_says_why_and_which_log_to_read():
     first = verdict(FAILING)
     assert (first.severity, first.title) == (Severity.FAILURE, "Failing and starting again")

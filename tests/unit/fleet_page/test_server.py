@@ -5,11 +5,11 @@ from contextlib import closing
 import pytest
 from kubernetes.client import ApiException
 
-from millrace_operator.page import fleet
+from millrace_operator.page import access, fleet
 from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
-from millrace_operator.page.server import MOST_BODY, FleetPages
+from millrace_operator.page.server import COOKIE, MOST_BODY, FleetPages, FleetServer
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of, log_in, pages, query, served
@@ -41,6 +41,8 @@ def test_pages_load_nothing_from_elsewhere_and_are_not_stored(server):
         assert headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert (headers["Cache-Control"], headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
+        assert headers["Referrer-Policy"] == "same-origin"  # else forms of these pages would have the origin null
+        assert headers["X-DNS-Prefetch-Control"] == "off"
 
 
 def test_a_tenant_sees_the_queries_of_their_namespaces_and_no_trace_of_others(server):
@@ -69,6 +71,23 @@ def test_a_login_gives_the_browser_a_number_and_not_the_token(server):
     assert "trips-by-cell" in ask(server, Cookie=cookie)[2]
     behind_tls = ask(server, "/login", "POST", {"token": "cabs"}, X_Forwarded_Proto="https")[1]["Set-Cookie"]
     assert "; Secure" in behind_tls
+    origin = {"Origin": "https://fleet.example", "Host": "fleet.example"}
+    assert "; Secure" in ask(server, "/login", "POST", {"token": "cabs"}, **origin)[1]["Set-Cookie"]
+
+
+@pytest.mark.parametrize("others", ['prefs={"a":1}; {}', "{}; a=b=c; =; ;", "x-{}; y; {}", 'a="; {}', "{}; {}"])
+def test_other_cookies_of_the_host_do_not_hide_the_session(server, others):
+    cookie = log_in(server, "cabs")
+    assert ask(server, Cookie=others.replace("{}", cookie))[0] == 200
+
+
+@pytest.mark.parametrize("others", ["{}; {}x", f"{COOKIE}=; {{}}", '{}"', "x-{}", "{}\t1"])
+def test_two_numbers_that_differ_and_numbers_that_are_none_are_no_session(server, others):
+    cookie = log_in(server, "cabs")
+    other = log_in(server, "shops")
+    assert ask(server, Cookie=others.replace("{}", cookie))[0] == 401
+    assert ask(server, Cookie=f"{other}; {cookie}")[0] == 401
+    assert ask(server, Cookie=cookie)[0] == 200
 
 
 def test_a_logout_ends_the_session(server):
@@ -103,6 +122,30 @@ def test_many_refused_tokens_make_their_address_wait_and_end_no_session(server, 
     assert ask(server, Cookie=cookie)[0] == 200
 
 
+def test_refused_tokens_do_not_lock_out_the_known_tokens_of_their_address(reviews):
+    clock = [0.0]
+    with served(FleetPages(FleetQueries([cache_of(a_mixed_fleet())]), Access(reviews, lambda: clock[0]))) as server:
+        assert ask(server, **bearer("cabs"))[0] == 200
+        answers = [ask(server, **bearer(f"wrong-{number}"))[0] for number in range(30)]
+        assert (answers[0], answers[-1]) == (401, 429)
+        assert ask(server, **bearer("cabs"))[0] == 200
+        clock[0] += 61  # it is reviewed again
+        assert ask(server, **bearer("cabs"))[0] == 200
+        assert ask(server, **bearer("shops"))[0] == 429  # not known yet
+
+
+def test_who_logs_in_again_and_again_waits_and_others_do_not(server):
+    answers = [ask(server, "/login", "POST", {"token": "cabs"})[0] for _ in range(20)]
+    assert (answers[0], answers[-1]) == (303, 429)
+    log_in(server, "shops")
+
+
+def test_a_refused_token_that_is_sent_again_is_reviewed_and_counted_once(server, reviews):
+    assert {ask(server, **bearer("wrong"))[0] for _ in range(30)} == {401}
+    assert reviews.asked == [("token", "wrong")]
+    assert ask(server, **bearer("cabs"))[0] == 200
+
+
 def test_who_asks_too_often_waits(server):
     answers = [ask(server, **bearer("cabs"))[0] for _ in range(60)]
     assert answers[0] == 200
@@ -133,6 +176,19 @@ def test_large_forms_and_other_methods_are_refused(server):
     with closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as connection:
         connection.sendall(b"POST /login HTTP/1.0\r\n\r\n")
         assert b"413" in connection.recv(100)
+
+
+def test_who_sends_no_headers_is_cut_off_before_who_sends_no_form(server, monkeypatch):
+    monkeypatch.setattr(FleetServer, "header_seconds", 0.3)
+    with (
+        closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as slow,
+        closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as form,
+    ):
+        form.sendall(b"POST /logout HTTP/1.0\r\nContent-Length: 1\r\n\r\n")
+        slow.sendall(b"GET / HTTP/1.0\r\nHost:")
+        assert slow.recv(100) == b""
+        form.sendall(b"x")
+        assert b"303" in form.recv(100)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/queries", "/queries/cabs", "/queries/cabs/fares/more", "/x", "/../etc"])
@@ -172,6 +228,16 @@ def test_old_figures_are_said_to_be_old(reviews):
     with served(pages([query()], reviews, health=lambda: [old])) as server:
         assert "Figures are old" in ask(server, **bearer("admin"))[2]
         assert "Figures are old" in ask(server, "/queries/cabs/fares", **bearer("admin"))[2]
+
+
+def test_a_fleet_that_is_not_all_shown_is_never_said_to_be_well(reviews, monkeypatch):
+    monkeypatch.setattr(access, "REVIEW_SECONDS", -1.0)
+    with served(pages([query("cabs", "fares"), query("cabs", "trips")], reviews)) as server:
+        text = ask(server, **bearer("cabs"))[2]
+        assert "Not all is shown" in text
+        assert 'class="verdict warning"' in text
+        assert "well" not in text
+        assert "All 2 queries are well" in ask(server, **bearer("admin"))[2]
 
 
 def test_nothing_is_computed_until_a_reader_asks_and_only_what_has_changed_then(reviews, monkeypatch):
