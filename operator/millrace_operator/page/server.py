@@ -255,7 +255,9 @@ def _number(headers: Message) -> str | None:
 
 def _cookie(number: str, headers: Message, more: str = "") -> dict[str, str]:
     """Return the header that sets the cookie, for the folder of this page alone."""
-    by_tls = headers.get("X-Forwarded-Proto", "").startswith("https") or headers.get("Origin", "").startswith("https://")
+    by_tls = headers.get("X-Forwarded-Proto", "").startswith("https") or headers.get("Origin", "").startswith(
+        "https://"
+    )
     secure = "; Secure" if by_tls else ""
     return {"Set-Cookie": f"{COOKIE}={number}; HttpOnly; SameSite=Strict{secure}{more}"}
 
