@@ -6,8 +6,11 @@ from itertools import chain
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from .answers import assert_same, duckdb_rows, latest, rows_of
+from .cli import Project
+from .die_between_sinks import die_between_sinks
 from .disorder import COLUMNS, HOPS, SCHEMA, disordered
 from .questions import Both, Question
 from .streams import Stream, assert_placed
@@ -76,3 +79,31 @@ def test_windows_are_emitted_when_they_end_and_when_they_close(spark, tmp_path, 
     # a window that closes is emitted once, and so without the number of the batch
     rows = rows_of(results) if emit == "OnWindowClose" else latest(results, 3)
     assert_same(rows, duckdb_rows(events, question.duckdb), 3)
+
+
+def test_a_keyed_table_loses_rows_that_having_no_longer_admits_and_final_rows_agree_after_a_crash(tmp_path):
+    project = Project(tmp_path)
+    for number, records in enumerate(("1Z,a,1 2Z,a,4 3Z,b,5", "4Z,c,7", "5Z,a,2", "6Z,b,9")):
+        lines = [f"2024-01-01T00:00:0{record}\n" for record in records.split()]
+        project.give(f"{number}.csv", "".join(["at,who,n\n", *lines]))
+    file = project.query(
+        query={
+            "aggregates": {"spread": {"python": "spark.aggregators:Spread", "options": {"column": "n"}}},
+            "sql": "SELECT window.start AS since, who, spread(n).seen AS seen, spread(n).spread AS spread FROM events "
+            "GROUP BY window(at, '1 minute'), who HAVING spread(n).seen < 3",
+        },
+        source={"files": {"path": "in", "format": "csv", "maxFilesPerBatch": 1}},
+        sink={"delta": {"path": str(tmp_path / "table"), "key": ["since", "who"]}},
+        additionalOutputs={
+            name: {"emit": emit, "sink": {"files": {"path": name, "format": "csv"}}}
+            for name, emit in (("final", "OnWindowClose"), ("all", "OnUpdate"))
+        },
+    )
+    die_between_sinks(tmp_path, file, 2)
+    again = project.millrace("run", file, "--once")
+    assert (again.status, again.err) == (0, "")
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().select(["who", "seen", "spread"]).to_pylist()
+    kept = [("b", 2, 4), ("c", 1, 0)]
+    assert sorted(tuple(row.values()) for row in rows) == kept
+    final = [row[1:4] for row in project.results("final").elements()]
+    assert sorted(final) == [tuple(map(str, row)) for row in kept]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from sqlglot import exp
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
@@ -211,6 +212,9 @@ def test_validate_refuses_a_table_by_partition_as_a_run_does():
 
 
 def test_a_filter_is_not_dropped():
-    call = parse_expression("spread(v, v) FILTER (WHERE v > 1)")
-    found = compile_aggregate(call, 0, lambda _: "double", own=aggregators_of(spec_of("SELECT 1 FROM t").query))
-    assert isinstance(found, str), found
+    own = aggregators_of(spec_of("SELECT 1 FROM t").query)
+    where = exp.Where(this=parse_expression("v > 1"))
+    call = exp.AnonymousAggFunc(this="spread", expressions=[exp.column("v"), exp.column("v")])
+    assert not isinstance(compile_aggregate(call, 0, lambda _: "double", own=own), str)
+    found = compile_aggregate(exp.Filter(this=call, expression=where), 0, lambda _: "double", own=own)
+    assert found == "SPREAD(v, v) FILTER(WHERE v > 1) has a FILTER, which aggregators of the query's own do not take"
