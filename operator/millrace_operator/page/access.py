@@ -173,7 +173,8 @@ class Access:
         old again by the time that the last ones could be reviewed.
         """
         first = self._next.pop(user, "")
-        until, found = self._clock() + REVIEW_SECONDS, []
+        until = self._clock() + REVIEW_SECONDS
+        found: list[str] = []
         for namespace in sorted(namespaces, key=lambda each: (each < first, each)):
             if self._clock() > until or self._budget.wait(None) > 0:
                 self._next[user] = namespace
