@@ -13,6 +13,7 @@ from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
 from millrace_operator.page.server import COOKIE, MOST_BODY, RENDERINGS, FleetPages, FleetServer
+from millrace_support.bounded_server import CONNECTION_SECONDS
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of, log_in, pages, query, served
@@ -182,6 +183,7 @@ def test_large_forms_and_other_methods_are_refused(server):
 
 
 def test_who_sends_no_headers_is_cut_off_before_who_sends_no_form(server, monkeypatch):
+    assert FleetServer.header_seconds < CONNECTION_SECONDS / 2
     monkeypatch.setattr(FleetServer, "header_seconds", 0.3)
     with (
         closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as slow,
