@@ -132,7 +132,7 @@ class Access:
         """Return what a user sees of the namespaces that have queries.
 
         The rights in single namespaces are only reviewed if the user may not list the queries of all of them. What is
-        not known when the time or the budget is used up, or while another request reviews it, is left to later requests.
+        not known when the time or the budget is used up, or while others are reviewed, is left to later requests.
         """
         if self._may(user, "list"):
             return Visible(everywhere=True)
@@ -173,7 +173,8 @@ class Access:
         old again by the time that the last ones could be reviewed.
         """
         first = self._next.pop(user, "")
-        until, found = self._clock() + REVIEW_SECONDS, []
+        until = self._clock() + REVIEW_SECONDS
+        found: list[str] = []
         for namespace in sorted(namespaces, key=lambda each: (each < first, each)):
             if self._clock() > until or self._budget.wait(None) > 0:
                 self._next[user] = namespace

@@ -181,11 +181,10 @@ def _old_load(view: QueryView, now: datetime) -> Iterator[PageFinding]:
     if _seconds_since(load.observed_time, now) <= max(OLD.total_seconds(), _BATCHES * max(batch, interval)):
         return
     seen = f"its load was last observed {ago(load.observed_time, now)}"
-    if load.lag == 0:  # a stream without records may have no batches
-        reason, severity = f"{seen}: no batch has ended since, or no operator observes it", Severity.NOTE
-    else:
-        reason, severity = f"{seen}, when records waited", Severity.WARNING
-    yield PageFinding(severity, "Figures are old", reason, "check that an operator leads, and that batches end")
+    is_idle = load.lag == 0 and load.input_rate == 0  # a stream without records may have no batches
+    reason = f"{seen}: no batch has ended since, or no operator observes it"
+    remedy = "check that an operator leads, and that batches end"
+    yield PageFinding(Severity.NOTE if is_idle else Severity.WARNING, "Figures are old", reason, remedy)
 
 
 def _more(view: QueryView) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
+from threading import BoundedSemaphore
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -44,6 +45,9 @@ MOST_BODY = 16 << 10
 
 _COOKIES = re.compile(rf"(?:^|;)[ \t]*{COOKIE}=([^;]*)")
 _NUMBER = re.compile(r"[A-Za-z0-9_-]{43}")
+RENDERINGS = 2
+"""Maximum number of pages that are rendered at the same time; others wait, so that the operator's work goes on."""
+
 _QUERY = re.compile(r"/queries/(?P<namespace>[^/]{1,63})/(?P<name>[^/]{1,253})(?P<rest>/live|/driver|/page\.css)?")
 _TOKEN = re.compile(rf"[\x21-\x7e]{{1,{MOST_TOKEN}}}")
 _NO_QUERY = "there is no such query, or you may not see it"
@@ -81,6 +85,7 @@ class FleetPages:
         health: Callable[[], list[PageFinding]] = list,
     ) -> None:
         self._fleet, self._access, self._drivers, self._health = fleet, access, drivers, health
+        self._rendering = BoundedSemaphore(RENDERINGS)
         self._sessions = Sessions()
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
         self._logins = TokenBuckets(burst=20, seconds_each=1.0)
@@ -198,8 +203,9 @@ class FleetPages:
         if not visible.is_complete:
             reason = "your rights in some namespaces are not reviewed yet, so that their queries are missing here"
             notes.append(PageFinding(Severity.WARNING, "Not all is shown", reason, "reload the page"))
-        rows = self._fleet.rows(visible)
-        return html_page(fleet_page(rows, notes, asked, reader.user.name, datetime.now(UTC)))
+        with self._rendering:
+            rows = self._fleet.rows(visible)
+            return html_page(fleet_page(rows, notes, asked, reader.user.name, datetime.now(UTC)))
 
     def _query_page(self, reader: Reader, namespace: str, name: str, root: str, *, live: bool) -> Page:
         view = self._seen(reader, namespace, name)
@@ -208,7 +214,8 @@ class FleetPages:
         has_driver = self._drivers is not None and view.status.driver is not None
         user, now = reader.user.name, datetime.now(UTC)
         if not live:
-            return html_page(query_page(view, self._health(), user, now, f"{view.name}/live" if has_driver else ""))
+            with self._rendering:
+                return html_page(query_page(view, self._health(), user, now, f"{view.name}/live" if has_driver else ""))
         if not has_driver:
             return _problem(HTTPStatus.NOT_FOUND, "No driver", "the query has no driver now", "look later", root)
         return html_page(driver_frame_page(namespace, name, user, now, "driver"))._replace(headers=PAGE_HEADERS)

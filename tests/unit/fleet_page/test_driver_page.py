@@ -56,10 +56,9 @@ HOSTILE = ["x/../..", "x?", "x#", "a%2fb", "..", "", "X", "x\n", "x:9"]
 
 @pytest.mark.parametrize("pod", HOSTILE)
 def test_the_pod_is_that_of_the_querys_name_whatever_its_status_says(pod):
-    reported = status(driver={"pod": pod, "restarts": 0})
-    with proxy() as (drivers, asked):
-        with served(pages([query(reported=reported)], ReviewsByList(admin=None), drivers=drivers)) as server:
-            ask(server, RAW, **FRAMED, **bearer("admin"))
+    queries = [query(reported=status(driver={"pod": pod, "restarts": 0}))]
+    with proxy() as (drivers, asked), served(pages(queries, ReviewsByList(admin=None), drivers=drivers)) as server:
+        ask(server, RAW, **FRAMED, **bearer("admin"))
     assert [path for path, _ in asked] == ["/api/v1/namespaces/cabs/pods/fares-driver-0:8080/proxy/"]
 
 

@@ -120,12 +120,12 @@ def test_the_page_of_a_driver_runs_nothing_in_the_readers_session(browser, fleet
         browser.open(f"{server.url}/queries/cabs/fares/live")
         assert "written by the code of cabs/fares" in browser.evaluate("document.getElementById('foreign').textContent")
         assert browser.evaluate("document.querySelector('iframe').contentDocument") is None  # of another origin
-        shown = Framed(browser)
-        assert shown.evaluate("document.getElementById('run').textContent") == "Keeping up"
-        assert shown.evaluate("getComputedStyle(document.getElementById('run')).margin") == "0px"  # has its style
-        assert shown.evaluate("document.title") == "fares"
-        shown.evaluate("document.getElementById('b').click()")
-        shown.evaluate("document.getElementById('top').click()")
+        with browser.frame():
+            assert browser.evaluate("document.getElementById('run').textContent") == "Keeping up"
+            assert browser.evaluate("getComputedStyle(document.getElementById('run')).margin") == "0px"  # has its style
+            assert browser.evaluate("document.title") == "fares"
+            browser.evaluate("document.getElementById('b').click()")
+            browser.evaluate("document.getElementById('top').click()")
         assert browser.evaluate("location.pathname") == "/queries/cabs/fares/live"
         assert (browser.evaluate(OVERFLOW), browser.evaluate(CONTRAST)) == (0, [])
         browser.open(f"{server.url}/queries/cabs/fares/driver")  # as a link in a mail would
@@ -133,17 +133,3 @@ def test_the_page_of_a_driver_runs_nothing_in_the_readers_session(browser, fleet
     browser.open(f"{server.url}/")
     assert browser.evaluate(VERDICT) == "The only query is well"
     assert f"{server.url}/logout" not in browser.requests
-
-
-class Framed:
-    """The frame of a page in which a sandbox is; scripts of a test run in it in a world of their own."""
-
-    def __init__(self, browser):
-        self._browser = browser
-        (frame,) = browser.call("Page.getFrameTree")["frameTree"]["childFrames"]
-        made = browser.call("Page.createIsolatedWorld", frameId=frame["frame"]["id"])
-        self._context = made["executionContextId"]
-
-    def evaluate(self, expression):
-        call = {"expression": expression, "contextId": self._context, "returnByValue": True}
-        return self._browser.call("Runtime.evaluate", **call)["result"].get("value")

@@ -37,13 +37,13 @@ def test_metrics_that_are_missing_although_there_is_a_prometheus_are_trouble():
 
 
 @pytest.mark.parametrize(
-    ("lag", "minutes", "severity"),
-    [(7, 4, None), (7, 6, Severity.WARNING), (0, 6, Severity.NOTE)],
-    ids=["fresh", "waiting", "idle"],
+    ("rate", "lag", "minutes", "severity"),
+    [(9.0, 0, 4, None), (9.0, 0, 6, Severity.WARNING), (0.0, 7, 6, Severity.WARNING), (0.0, 0, 6, Severity.NOTE)],
+    ids=["fresh", "busy", "waiting", "idle"],
 )
-def test_figures_that_no_operator_has_observed_lately_are_old(lag, minutes, severity):
-    old = [each for each in found(status(lag=lag), NOW + timedelta(minutes=minutes)) if each.title == "Figures are old"]
-    assert [each.severity for each in old] == ([severity] if severity else [])
+def test_figures_that_no_operator_has_observed_lately_are_old(rate, lag, minutes, severity):
+    later = found(status(rate=rate, lag=lag), NOW + timedelta(minutes=minutes))
+    assert [each.severity for each in later if each.title == "Figures are old"] == ([severity] if severity else [])
 
 
 def test_figures_of_long_batches_are_not_old_before_a_few_have_ended():

@@ -1,15 +1,19 @@
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from time import sleep
 
 import pytest
 from kubernetes.client import ApiException
 
 from millrace_operator.page import access, fleet
+from millrace_operator.page import server as page_server
 from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries, row_of
 from millrace_operator.page.login_page import MOST_TOKEN
-from millrace_operator.page.server import COOKIE, MOST_BODY, FleetPages, FleetServer
+from millrace_operator.page.server import COOKIE, MOST_BODY, RENDERINGS, FleetPages, FleetServer
+from millrace_support.bounded_server import CONNECTION_SECONDS
 from millrace_support.pages.verdict import PageFinding, Severity
 
 from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of, log_in, pages, query, served
@@ -179,6 +183,7 @@ def test_large_forms_and_other_methods_are_refused(server):
 
 
 def test_who_sends_no_headers_is_cut_off_before_who_sends_no_form(server, monkeypatch):
+    assert FleetServer.header_seconds < CONNECTION_SECONDS / 2
     monkeypatch.setattr(FleetServer, "header_seconds", 0.3)
     with (
         closing(socket.create_connection(("127.0.0.1", server.port), timeout=30)) as slow,
@@ -228,6 +233,23 @@ def test_old_figures_are_said_to_be_old(reviews):
     with served(pages([query()], reviews, health=lambda: [old])) as server:
         assert "Figures are old" in ask(server, **bearer("admin"))[2]
         assert "Figures are old" in ask(server, "/queries/cabs/fares", **bearer("admin"))[2]
+
+
+def test_few_pages_are_rendered_at_the_same_time(reviews, monkeypatch):
+    running, most = [], []
+
+    def rendered(rows, notes, *_):
+        running.append(rows)
+        most.append(len(running))
+        sleep(0.1)  # others come meanwhile
+        running.pop()
+        return b"page"
+
+    monkeypatch.setattr(page_server, "fleet_page", rendered)
+    with served(pages([query()], reviews)) as server, ThreadPoolExecutor(6) as readers:
+        answers = list(readers.map(lambda _: ask(server, **bearer("admin"))[0], range(6)))
+    assert answers == [200] * 6
+    assert max(most) == RENDERINGS
 
 
 def test_a_fleet_that_is_not_all_shown_is_never_said_to_be_well(reviews, monkeypatch):
