@@ -115,7 +115,8 @@ class Access:
         self._budget = TokenBuckets(REVIEWS_BURST, SECONDS_EACH_REVIEW, clock)
         self._slots = BoundedSemaphore(SCANS)
         self._lock = Lock()
-        self._scanning: set[User] = set()
+        self._scanning: set[str] = set()
+        """Names of the users of running scans; users of one name differ by token, whose id is in their attributes."""
         self._next: OrderedDict[User, str] = OrderedDict()
         """Where the next scan of a user begins, if the last one did not come to the end."""
 
@@ -156,14 +157,14 @@ class Access:
     def _begin_scan(self, user: User) -> bool:
         """Return whether a scan may begin: not beside another one of the user, nor beside many of others."""
         with self._lock:
-            if user in self._scanning or not self._slots.acquire(blocking=False):
+            if user.name in self._scanning or not self._slots.acquire(blocking=False):
                 return False
-            self._scanning.add(user)
+            self._scanning.add(user.name)
             return True
 
     def _end_scan(self, user: User) -> None:
         with self._lock:
-            self._scanning.remove(user)
+            self._scanning.remove(user.name)
             self._slots.release()
 
     def _scan(self, user: User, namespaces: Sequence[str]) -> tuple[list[str], bool]:
