@@ -63,7 +63,7 @@ def _text(output: nbformat.NotebookNode) -> str:
 
 
 def _write(notebook: nbformat.NotebookNode, file: Path) -> None:
-    """Write a notebook without what differs from run to run and nobody reads."""
+    """Write a notebook without metadata that differ from run to run."""
     notebook.metadata.language_info = {"name": "python"}
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)

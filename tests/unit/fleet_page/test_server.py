@@ -21,7 +21,7 @@ from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of
 
 @pytest.fixture
 def reviews():
-    return ReviewsByList(admin=None, cabs=["cabs"], shops=["shops"], nobody=[])
+    return ReviewsByList(admin=None, cabs=["cabs"], shops=["shops"], stranger=[])
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_tenant_sees_the_queries_of_their_namespaces_and_no_trace_of_others(se
     assert "shops" not in text
     assert "orders" not in text
     assert "2 of 4 queries need attention" in text
-    assert "No queries" in ask(server, **bearer("nobody"))[2]
+    assert "No queries" in ask(server, **bearer("stranger"))[2]
     assert "3 of 8 queries need attention" in ask(server, **bearer("admin"))[2]
 
 
