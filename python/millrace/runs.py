@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -272,24 +272,24 @@ class Run:
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
+        try:
+            self._show_until_end(progress)
+        except KeyboardInterrupt:  # it may come while the display begins, too
+            self._end()
+            self._show_until_end(progress)
+            self.wait()
+            if self._once:
+                raise
+        return self.wait()
+
+    def _show_until_end(self, progress: bool | None) -> None:
         from millrace.progress_display import shown_progress
 
         with shown_progress(self._query.name, self.line, progress) as show:
-            try:
-                self._show_until_end(show)
-            except KeyboardInterrupt:
-                self._end()
-                self._show_until_end(show)
-                self.wait()
-                if self._once:
-                    raise
-        return self.wait()
-
-    def _show_until_end(self, show: Callable[[], None]) -> None:
-        while not self._has_ended:
-            with self._changed:
-                self._changed.wait(0.5)
-            show()
+            while not self._has_ended:
+                with self._changed:
+                    self._changed.wait(0.5)
+                show()
 
     def __enter__(self) -> Self:
         return self
