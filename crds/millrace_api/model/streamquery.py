@@ -349,7 +349,8 @@ class Spec(Model):
         default=None,
         min_length=1,
         max_length=16,
-        description="Own code beside that of the image, fetched at each start: the classes of query.python, and jars.",
+        description="Own code beside that of the image, fetched at each start: Python modules with the functions, "
+        "aggregators, sinks and partitioners that the query names, and jars.",
         examples=["[{uri: s3a://code/routes-1.4.0-py3-none-any.whl, sha256: 9f86d081...}]"],
     )
     service_account_name: Annotated[Text | None, REPLACED, FREE] = Field(

@@ -78,7 +78,7 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
 
 
 def _inputs(inputs: Inputs) -> Iterator[tuple[str, str]]:
-    interval = f"of {inputs.interval:g} s"
+    interval = f"at an interval of {inputs.interval:g} s"
     yield "W", f"{inputs.utilization:.2f} {interval}; without catching up {inputs.at_arrival:.2f}"
     growth = "" if inputs.growth is None else f", {inputs.growth:+.0%} since the last change"
     yield "arrival", f"{inputs.arrival:,.0f} records/s{growth}; {inputs.lag:,.0f} records wait"

@@ -67,7 +67,7 @@ LATE = status(
     conditions=(condition("ScalingLimited", "True", "AtMaximum", "spec.executors.max is 3"),),
     lastScaling={"time": ago(minutes=12), "from": {"executors": 2, "parallelism": 8, "replicas": 2},
                  "to": {"executors": 3, "parallelism": 12, "replicas": 2}, "reason": "ScaleOut",
-                 "message": "W was 1.52 of 2 s, and 51,234 records/s arrive"},
+                 "message": "W was 1.52 (batches took 3.04 s, the interval is 2 s), and 51,234 records/s arrive"},
 )  # fmt: skip
 INVALID = status(
     conditions=(condition("Ready", "False", "InvalidQuery",
