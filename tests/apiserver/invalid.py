@@ -129,6 +129,18 @@ INVALID = (
     Invalid(MINIMAL, 12, f"  code: [{{uri: 'routes.whl', sha256: {'0' * 64}}}]", "spec.code[0].uri: Invalid value"),
     Invalid(MINIMAL, 12, "  code: [{uri: s3a://code/routes.whl, sha256: '12'}]", "spec.code[0].sha256: Invalid value"),
     Invalid(MINIMAL, 12, "  code: [{uri: s3a://code/routes.whl}]", "spec.code[0].sha256: Required value"),
+    Invalid(
+        MINIMAL,
+        12,
+        f"  code: [{{configMap: {{name: a, key: my-fares.py}}, sha256: {'a' * 64}}}]",
+        "spec.code[0].configMap.key: Invalid value",
+    ),
+    Invalid(
+        MINIMAL,
+        12,
+        f"  code: [{{configMap: {{name: ../a, key: fares.py}}, sha256: {'a' * 64}}}]",
+        "spec.code[0].configMap.name: Invalid value",
+    ),
     Invalid(MINIMAL, 12, "  eventLog: {}", "spec.eventLog.path: Required value"),
     Invalid(MINIMAL, 12, "  lineage: {}", "exactly one of http, file is needed"),
     Invalid(MINIMAL, 12, "  lineage: {http: {url: 'marquez:5000'}}", "spec.lineage.http.url: Invalid value"),

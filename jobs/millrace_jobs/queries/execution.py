@@ -252,7 +252,7 @@ class CompiledQuery:
         functions = [f"function {name} -> {each.returns}: {each.python}, over Arrow arrays" for name, each in own]
         called = (spec.query.aggregates or {}).items()
         functions += [f"aggregate {name}: {each.python or each.builtin}, by workers" for name, each in called]
-        code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
+        code = [f"code     {file.place} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
         return "\n".join([f"{how}\n\n{drawn}", *([""] if functions or code else []), *functions, *code])
 
     def output_mode(self, spec: Spec) -> Literal["update", "append"]:

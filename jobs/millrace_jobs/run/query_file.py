@@ -197,7 +197,7 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     code = query.spec.code
     if not code:
         return _problems_of_imported(query, folder)
-    if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
+    if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri or "") for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
     from millrace_jobs.stores.spark import using

@@ -30,7 +30,7 @@ DATA = f"{CHECKPOINT}/_data"
 _RESERVED = ("/dev", "/etc/millrace", "/proc", "/run", "/sys", "/var/run", CHECKPOINT, LOCAL)
 """Places of the pod's own. A volume at, above or below one of them holds no data of a query."""
 
-_OPERATORS = re.compile(r"tmp|spark-local-dir-1|query|plan|millrace-auth|secret-[0-9]+")
+_OPERATORS = re.compile(r"tmp|spark-local-dir-1|query|plan|millrace-auth|(secret|millrace-code)-[0-9]+")
 """Names of volumes that the operator mounts."""
 
 _DATA_VOLUMES = frozenset({"configMap", "csi", "emptyDir", "ephemeral", "persistentVolumeClaim"})

@@ -75,6 +75,7 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.BROKERS: server_address,
     ExternalKind.CATALOGS: catalog_address,
     ExternalKind.CODE: code_address,
+    ExternalKind.CODE_CONFIG_MAPS: str,
     ExternalKind.CONNECTIONS: str,
     ExternalKind.DATABASES: server_address,
     ExternalKind.LINEAGE: url_address,

@@ -6,6 +6,7 @@ from .documents import MINIMAL, PYTHON
 
 KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips"
 TABLE = "bootstrapServers: kafka:9092, topic: by-cell"
+CODE_IS_ONE = "exactly one of uri, configMap is needed; write where the file is, such as configMap: {name: fares-1, key: fares.py}"
 BROKEN = [
     # sources
     (
@@ -354,13 +355,25 @@ BROKEN = [
         MINIMAL,
         12,
         "  partitioner: {algorithm: python, parameters: {limit: 3}}",
-        '12: spec.partitioner.algorithm: algorithm python needs the class that places records (got python); write parameters: {class: "module:Class"}, such as "mypackage.placing:Sticky"',
+        '12: spec.partitioner.algorithm: algorithm python needs the class that places records (got algorithm: python); write parameters: {class: "module:Class"}, such as "mypackage.placing:Sticky"',
     ),
     (
         MINIMAL,
         12,
         '  partitioner: {algorithm: python, placement: Auto, parameters: {class: "a:B"}}',
-        "12: spec.partitioner.placement: algorithm python runs in the job's own tasks (got Auto); write placement: Inline, or leave it out",
+        "12: spec.partitioner.placement: algorithm python runs in the job's own tasks (got placement: Auto); write placement: Inline, or leave it out",
+    ),
+    (
+        MINIMAL,
+        12,
+        f"  code: [{{sha256: {'a' * 64}}}]",
+        f"12: spec.code[0]: {CODE_IS_ONE}",
+    ),
+    (
+        MINIMAL,
+        12,
+        f"  code: [{{uri: s3a://code/fares.py, configMap: {{name: fares, key: fares.py}}, sha256: {'a' * 64}}}]",
+        f"12: spec.code[0].configMap: {CODE_IS_ONE.replace('; ', ' (got uri: s3a://code/fares.py, configMap); ')}",
     ),
     (
         PYTHON,

@@ -196,6 +196,24 @@ FIELD_MISTAKES = [
     ),
     (
         12,
+        f"  code: [{{uri: s3a://code/my-fares.py, sha256: {'a' * 64}}}]",
+        '12: spec.code[0].uri: "s3a://code/my-fares.py" has no name that Python can import; '
+        "name the file by letters, digits and _",
+    ),
+    (
+        12,
+        f"  code: [{{configMap: {{name: Fares, key: fares.py}}, sha256: {'a' * 64}}}]",
+        '12: spec.code[0].configMap.name: "Fares" is not the name of a ConfigMap; '
+        "write lower-case letters, digits, - and ., such as fares-1",
+    ),
+    (
+        12,
+        f"  code: [{{configMap: {{name: fares, key: my-fares.py}}, sha256: {'a' * 64}}}]",
+        '12: spec.code[0].configMap.key: "my-fares.py" is not a key with code; '
+        "write the name of a module and .py, such as fares.py, or of a .whl, a .zip or a .jar",
+    ),
+    (
+        12,
         "  checkpoint: {uri: ./out}",
         '12: spec.checkpoint.uri: "./out" is not a URI; '
         "write file:// and an absolute path, such as file:///var/lib/millrace",

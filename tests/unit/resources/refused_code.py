@@ -5,6 +5,10 @@ def _code(uri):
     return {"uri": uri, "sha256": "0" * 64}
 
 
+def _in_config_map(name):
+    return {"configMap": {"name": name, "key": "fares.py"}, "sha256": "0" * 64}
+
+
 CODE = [
     (
         "code",
@@ -32,6 +36,20 @@ CODE = [
         {},
         {"code": [_code("file:///opt/a.jar")]},
         'spec.code[0].uri: "file:///opt/a.jar" is not allowed in namespace cabs',
+    ),
+    (
+        "codeConfigMaps",
+        {"codeConfigMaps": ["fares-*"]},
+        {"code": [_in_config_map("fares-1")]},
+        {"code": [_in_config_map("fares-1"), _in_config_map("evil-1")]},
+        'spec.code[1].configMap.name: "evil-1" is not allowed in namespace cabs; write a value that matches one of fares-*',
+    ),
+    (
+        "codeConfigMaps",
+        {"code": ["s3a://code/**"]},
+        {"code": [_code("s3a://code/fares.py")]},
+        {"code": [_in_config_map("fares-1")]},
+        'spec.code[0].configMap.name: "fares-1" is not allowed in namespace cabs; leave it out: the policy allows none',
     ),
     (
         "s3Endpoints",
