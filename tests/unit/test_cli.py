@@ -215,7 +215,7 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
     [
         (
             "nowhere.sums:Sums",
-            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; name its wheel in spec.code",
+            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; put it beside the query's file",
         ),
         ("sums:Mean", "module 'sums' has no class 'Mean'; write one of its classes: Sums"),
     ],
