@@ -191,7 +191,9 @@ def test_what_starts_over_is_a_field_that_the_query_has(log, held, other):
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log
         )
     (problem,) = raised.value.problems
-    assert problem.hint == f"write it as it was, or give the query {other} and another place for its results to start over"
+    assert (
+        problem.hint == f"write it as it was, or give the query {other} and another place for its results to start over"
+    )
 
 
 def test_every_change_that_cannot_be_is_told_with_both_values(log):
