@@ -15,7 +15,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.files import FileOrder, FilesSourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.disk import process_folder
-from millrace_jobs.sources.base import Rejected, Source
+from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.connector import SourceConnector, SourceContext
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.static_tables import RecordsAsTable, TableRead, WholeTable
