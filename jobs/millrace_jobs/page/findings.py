@@ -239,7 +239,7 @@ def _severity(is_recent: bool) -> Severity:
 def _share(part: int, whole: int) -> str:
     """Return a number of records with its share of all of them."""
     share = f"{part / whole:.2%}" if whole else "-"
-    return f"{part:,} records ({'less than 0.01%' if share == '0.00%' else share})"
+    return f"{part:,} record{'' if part == 1 else 's'} ({'less than 0.01%' if share == '0.00%' else share})"
 
 
 def _rejected_remedy(spec: Spec) -> str:
