@@ -192,6 +192,23 @@ def test_validate_accepts_files_that_were_read_and_have_gone(project: Project, m
     assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
 
 
+@pytest.mark.parametrize(
+    ("path", "schema", "said"),
+    [("inn/*.csv", "who STRING", "no file matches this path"), ("in/*.csv", "whom STRING", "whom")],
+)
+def test_validate_checks_places_and_headers_also_after_an_earlier_run(
+    project: Project, millrace: Millrace, path: str, schema: str, said: str
+) -> None:
+    project.give("1.csv", RECORDS)
+    (project.folder / "checkpoint" / "sources" / "events").mkdir(parents=True)
+    stat = (project.inbox / "1.csv").stat()
+    seen = {"path": str(project.inbox / "1.csv"), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    project.write("checkpoint/sources/events/files.jsonl", json.dumps(seen) + "\n")
+    source = {"files": {"path": path, "format": "csv"}, "schema": schema, "watermark": None}
+    sql = f"SELECT {schema.partition(' ')[0]} FROM events"
+    assert said in millrace("validate", project.query(sql, source=source, batchInterval="1s")).out
+
+
 def test_validate_takes_an_aggregator_over_messages_with_metadata(project: Project, millrace: Millrace) -> None:
     kafka = {"bootstrapServers": "127.0.0.1:1", "topic": "events", "includeMetadata": True}
     python = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": "_offset"}, "groupBy": ["who"]}
@@ -215,7 +232,7 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
     [
         (
             "nowhere.sums:Sums",
-            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; name its wheel in spec.code",
+            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; put it beside the query's file",
         ),
         ("sums:Mean", "module 'sums' has no class 'Mean'; write one of its classes: Sums"),
     ],

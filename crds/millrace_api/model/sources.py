@@ -268,7 +268,7 @@ class SourceSpec(Model):
         default=None,
         validation_alias="schema",
         serialization_alias="schema",
-        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP, user STRUCT<id: BIGINT>; "
+        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP, user STRUCT<id BIGINT>; "
         "STRUCT, ARRAY and MAP not in csv.",
     )
     avro: Avro | None = Field(

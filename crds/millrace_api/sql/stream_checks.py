@@ -18,7 +18,10 @@ from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
 
-_TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
+_TOP_N = (
+    "for the top N of a key or window declare builtin: TopK in query.aggregates, or write a Python aggregator, as in "
+    "examples/02-top-destinations.yaml"
+)
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"
 _ANTI = f"write LEFT JOIN b {_ON} WHERE b.key IS NULL, with watermarks on both sources"

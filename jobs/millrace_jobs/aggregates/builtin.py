@@ -82,7 +82,8 @@ def compile_aggregate(
         function, chosen = _largest_pair(function), ".what"
     split = _SPLITTERS.get(type(function))
     if split is None:
-        return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result"
+        mergeable = f"; builtin: {own_one} in query.aggregates has one" if (own_one := _library_has(function)) else ""
+        return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result{mergeable}"
     if isinstance(function.this, exp.Distinct):
         return f"{to_sql(call)} needs all values of a key in one place"
     if function.expressions:
@@ -95,6 +96,13 @@ def compile_aggregate(
         return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
     parts, finish = split(function, value, f"a{index}", type_of)
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish}{chosen} AS {type_of(to_sql(call))})")
+
+
+def _library_has(function: exp.Expr) -> str:
+    """Return the aggregator of Millrace's own that does what a function of Spark does; empty if there is none."""
+    if isinstance(function, exp.Quantile | exp.ApproxQuantile | exp.Median):
+        return "Quantiles"
+    return "TopK" if isinstance(function, exp.ApproxTopK | exp.Mode) else ""
 
 
 def _own(call: exp.AnonymousAggFunc, aggregator: SqlAggregator, name: str) -> BuiltinAggregate:

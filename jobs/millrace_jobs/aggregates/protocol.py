@@ -72,7 +72,7 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "name its wheel in spec.code, install it beside millrace, or put its folder on PYTHONPATH"
+        hint = "put it beside the query's file or on PYTHONPATH, install it, or name its wheel in spec.code"
         raise _problem(f"{path!r} cannot be imported: {error}", hint) from None
     except Exception as error:
         raise _problem(f"{path!r} cannot be imported: {describe_error(error)}", "correct the module") from error

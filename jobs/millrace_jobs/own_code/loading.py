@@ -62,7 +62,7 @@ def imported_function(path: str, form: FunctionForm, field: str) -> Callable[...
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "name its wheel in spec.code, install it beside millrace, or put its folder on PYTHONPATH"
+        hint = "put it beside the query's file or on PYTHONPATH, install it, or name its wheel in spec.code"
         raise unusable(f"{path!r} cannot be imported: {error}", hint) from None
     except (Exception, SystemExit) as error:  # a script without a main guard ends the process that imports it
         raise unusable(f"{path!r} cannot be imported: {text_of(error)}", "correct the module") from error

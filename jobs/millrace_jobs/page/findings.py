@@ -204,8 +204,9 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[PageFinding]:
         yield PageFinding(
             _severity(newest > 0),
             "Records are rejected",
-            f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode; of the last {len(last)} "
-            f"batches, {_share(newest, newest + sum(each.rows for each in last))}",
+            f"{_share(run.rejected, run.rows + run.rejected)} of this run {_form(run.rejected, 'do', 'does')} not "
+            f"decode; of the last {len(last)} batch{_form(len(last), 'es', '')}, "
+            f"{_share(newest, newest + sum(each.rows for each in last))}",
             _rejected_remedy(spec),
         )
     if run.late:
@@ -227,7 +228,8 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[PageFinding]:
         yield PageFinding(
             _severity(any(each.incomplete for each in last)),
             "Records have no key or time",
-            f"{_share(run.incomplete, run.rows)} of this run are in no result: {named or 'a column'} is NULL",
+            f"{_share(run.incomplete, run.rows)} of this run {_form(run.incomplete, 'are', 'is')} in no result: "
+            f"{named or 'a column'} is NULL",
             "correct what writes them, or replace NULL in the query by coalesce",
         )
 
@@ -239,7 +241,11 @@ def _severity(is_recent: bool) -> Severity:
 def _share(part: int, whole: int) -> str:
     """Return a number of records with its share of all of them."""
     share = f"{part / whole:.2%}" if whole else "-"
-    return f"{part:,} records ({'less than 0.01%' if share == '0.00%' else share})"
+    return f"{part:,} record{'' if part == 1 else 's'} ({'less than 0.01%' if share == '0.00%' else share})"
+
+
+def _form(count: int, plural: str, singular: str) -> str:
+    return singular if count == 1 else plural
 
 
 def _rejected_remedy(spec: Spec) -> str:

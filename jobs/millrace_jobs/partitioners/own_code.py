@@ -175,7 +175,7 @@ def _imported(path: str) -> type[Any]:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "name its wheel in spec.code, install it beside millrace, or put its folder on PYTHONPATH"
+        hint = "put it beside the query's file or on PYTHONPATH, install it, or name its wheel in spec.code"
         raise ParameterError(f"{path!r} cannot be imported: {error}", hint) from None
     except (Exception, SystemExit) as error:
         message = f"{path!r} cannot be imported: {type(error).__name__}: {error}"

@@ -323,10 +323,11 @@ class Job:
         try:
             outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            if unread and (note := unread_note(self.query.spec, opened.sources, run.environment.checkpoint, before)):
+            checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)
+            closes = until is not None and until != closed
+            if unread and (note := unread_note(self.query.spec, opened.sources, checkpoint, before, closes=closes)):
                 observer.message(note)
-            until = closed_until(run.environment.checkpoint)
-            if until is not None and until != closed and outcome == "finished":
+            if until is not None and closes and outcome == "finished":
                 observer.message(all_closed(until))
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec

@@ -35,7 +35,7 @@ FIELD_MISTAKES = [
     (
         1,
         "apiVersion: v1",
-        '1: apiVersion: "v1" is not one of millrace.io/v1alpha1; write one of millrace.io/v1alpha1',
+        '1: apiVersion: "v1" is not allowed here; write millrace.io/v1alpha1',
     ),
     (
         3,
@@ -103,7 +103,24 @@ FIELD_MISTAKES = [
     (
         7,
         "      files: {path: a, format: 3}",
-        "7: spec.sources.trips.files.format: 3 is not one of csv, json, parquet; write one of csv, json, parquet",
+        "7: spec.sources.trips.files.format: 3 is not one of csv, json, parquet; write one of these",
+    ),
+    (
+        7,
+        '      files: {path: a, format: csv, separator: ";"}',
+        '7: spec.sources.trips.files.separator: there is no field "separator" here; did you mean "delimiter"?',
+    ),
+    *(
+        (
+            11,
+            f"  sink: {{console: {{}}}}\n  emit: {mode}",
+            f'12: spec.emit: "{mode}" is not one of OnUpdate, OnWindowEnd, OnWindowClose; {hint}',
+        )
+        for mode, hint in (
+            ("Append", "append is OnWindowClose here"),
+            ("update", "update is OnUpdate here"),
+            ("complete", "write OnUpdate and sink.table, which holds the newest result of each key"),
+        )
     ),
     (
         7,
@@ -265,6 +282,13 @@ def test_load_queries_raises_all_problems(tmp_path):
             [
                 "2: is not valid YAML at column 1: while parsing a flow node expected the node content, "
                 "but found '<stream end>'; check indentation, colons and quotes there"
+            ],
+        ),
+        (
+            changed(MINIMAL, 3, "schema: at TIMESTAMP, who STRUCT<name: STRING>"),
+            [
+                "3: is not valid YAML at column 38: mapping values are not allowed here; write schema: | and the columns "
+                "on the next line, or put them in quotes: YAML reads their colon as its own"
             ],
         ),
         ("- a\n", ["1: is a list, not a mapping of fields; write the path of a YAML file with a StreamQuery"]),

@@ -143,7 +143,9 @@ def test_fields_of_a_source_that_decide_its_records_have_to_stay(log, source, pa
     assert problem.field == f"spec.sources.trips.{field}"
     assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with")  # or "without"
     assert change.value in problem.message
-    assert problem.hint == "write it as it was, or give the query another metadata.name to start over"
+    assert problem.hint == (
+        "write it as it was, or give the query another metadata.name and another place for its results to start over"
+    )
 
 
 def with_fares(fares):
@@ -179,8 +181,8 @@ def test_the_schema_and_keys_of_a_static_table_have_to_stay(log, path, value, ch
 @pytest.mark.parametrize(
     ("held", "other"),
     [
-        ({"claimName": "checkpoints"}, "give the query another metadata.name"),
-        ({"uri": "file:///state"}, "choose another spec.checkpoint.uri"),
+        ({"claimName": "checkpoints"}, "another metadata.name"),
+        ({"uri": "file:///state"}, "another spec.checkpoint.uri"),
     ],
 )
 def test_what_starts_over_is_a_field_that_the_query_has(log, held, other):
@@ -189,7 +191,9 @@ def test_what_starts_over_is_a_field_that_the_query_has(log, held, other):
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log
         )
     (problem,) = raised.value.problems
-    assert problem.hint == f"write it as it was, or {other} to start over"
+    assert (
+        problem.hint == f"write it as it was, or give the query {other} and another place for its results to start over"
+    )
 
 
 def test_every_change_that_cannot_be_is_told_with_both_values(log):

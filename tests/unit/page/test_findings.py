@@ -173,6 +173,11 @@ def test_rejected_records_are_found_with_where_to_read_them(policy, remedy):
     assert first.remedy.startswith(remedy)
 
 
+def test_one_record_is_not_several():
+    first = verdict(*history(a_batch(rows=199, rejected=1)), query=corrupt({"policy": "Drop"}))
+    assert first.reason == "1 record (0.50%) of this run does not decode; of the last 1 batch, 1 record (0.50%)"
+
+
 def test_late_records_are_found_with_the_delay_that_is_too_short():
     first = verdict(*history(a_batch(), a_batch(late=100)))
     assert first.title == "Records are late"

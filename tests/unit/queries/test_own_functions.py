@@ -151,7 +151,7 @@ def test_a_call_that_fails_names_the_function_and_what_to_do(name, said):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere:f", "'nowhere:f' cannot be imported: No module named 'nowhere'; name its wheel in spec.code"),
+        ("nowhere:f", "'nowhere:f' cannot be imported: No module named 'nowhere'; put it beside the query's file"),
         ("functions_in_tests:f", "has no Python function 'f'; write one of its functions: added, halved"),
         ("functions_in_tests:bare", "is not annotated as a function of Arrow arrays; annotate its parameters and"),
         ("functions_in_tests:half_bare", "is not annotated as a function of Arrow arrays"),
