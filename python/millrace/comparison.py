@@ -116,7 +116,8 @@ def _by_kind(algorithms: Any) -> tuple[list[str], list[Contender]]:
         if not isinstance(kind, str | type):
             raise not_an_algorithm(kind)
         settings = [f"{name}={value}" for name, value in parameters.items()]
-        for part in kind.split(",") if isinstance(kind, str) else [kind]:
+        parts: list[Any] = kind.split(",") if isinstance(kind, str) else [kind]
+        for part in parts:
             if isinstance(part, str) and ":" not in split_settings(part)[0]:
                 labels.append(":".join([part, *settings]))
             else:
