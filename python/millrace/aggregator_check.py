@@ -73,7 +73,11 @@ def check_aggregator(
     from millrace_jobs.aggregates.testing import broken_law
 
     if isinstance(aggregator, type):
-        name, made = aggregator.__name__, create_aggregator(aggregator, aggregator.__name__, options or {})
+        name = aggregator.__name__
+        try:
+            made = create_aggregator(aggregator, name, options or {})
+        except MillraceError as error:  # there is no query here whose field it could name
+            raise MillraceError(*(replace(each, field="") for each in error.problems)) from error.__cause__
     else:
         name, made = type(aggregator).__name__, aggregator
     batch = _batch(data, made.columns, name)

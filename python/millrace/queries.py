@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.documents import document_of, yaml_text
+from millrace.documents import document_of, problem_in_python, yaml_text
 from millrace.results import read_results
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.connections import CONNECTION_KIND
@@ -89,19 +89,20 @@ class StreamQuery:
         self,
         name: str,
         *,
-        sources: Mapping[str, Any],
-        query: str | Mapping[str, Any],
+        sources: Mapping[str, Any] | None = None,
+        query: str | Mapping[str, Any] | None = None,
         sink: Mapping[str, Any] | None = None,
         connections: FilePath | Iterable[FilePath] = (),
         metadata: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> None:
-        fields = {
-            "sources": sources,
+        given = {
+            "sources": sources,  # without it, the check of the query can name what was written instead
             "query": {"sql": _dedented(query)} if isinstance(query, str) else query,
             "sink": _SHOWN if sink is None else sink,
-            **{field: each for field, each in spec.items() if each is not None},  # None is as if it were left out
+            **spec,
         }
+        fields = {field: each for field, each in given.items() if each is not None}  # None is as if it were left out
         document = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -109,7 +110,7 @@ class StreamQuery:
             "spec": document_of(fields, Spec),
         }
         self._connections, self._beside = _paths(connections), list[dict[str, Any]]()
-        self._adopt(document, read_query(document, self._known_connections()), None)
+        self._adopt(document, self._read(document), None)
 
     @classmethod
     def _loaded(
@@ -124,6 +125,14 @@ class StreamQuery:
     def _adopt(self, document: dict[str, Any], model: QueryModel, file: Path | None) -> None:
         self._document, self._model, self._file = document, model, file
         self._folder = (Path.cwd() if file is None else file.absolute().parent).absolute()
+
+    def _read(self, document: dict[str, Any]) -> QueryModel:
+        """Return the query of a document that was written in Python. Raises MillraceError with all problems."""
+        try:
+            return read_query(document, self._known_connections())
+        except MillraceError as error:
+            problems = [problem_in_python(each, document["spec"]) for each in error.problems]
+            raise type(error)(*problems) from error.__cause__
 
     def _known_connections(self) -> dict[str, Any]:
         """Return the Connections that the query may refer to, by name."""
@@ -171,7 +180,7 @@ class StreamQuery:
         document = self._document | {"metadata": metadata, "spec": kept | {"sink": kept.get("sink", _SHOWN)}}
         copy = type(self).__new__(type(self))
         copy._connections, copy._beside = self._connections, self._beside
-        copy._adopt(document, read_query(document, self._known_connections()), None)
+        copy._adopt(document, self._read(document), None)
         copy._folder = self._folder
         return copy
 

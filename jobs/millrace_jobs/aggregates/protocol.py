@@ -59,7 +59,7 @@ class Aggregator(Protocol):
 
 _METHODS = ("init", "update", "merge", "finish")
 _MEMBERS = ("columns", "state_schema", "result_schema", *_METHODS)
-_PROTOCOL_HINT = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
+_PROTOCOL_HINT = "define what docs/own-code.md lists"
 
 
 def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:

@@ -81,6 +81,26 @@ def test_all_problems_of_a_query_are_raised_with_their_fields():
         built(query="SELECT cell, sum(fares) AS f FROM trips GROUP BY cell")
 
 
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"partitioner": "pkg"}, 'spec.partitioner: "pkg" is not a dict; pass a dict, such as {"algorithm": "pkg"}'),
+        ({"query": 1}, "spec.query: 1 is not a dict; pass SQL as a text, or a dict with sql or python"),
+        ({"sink": "out"}, 'spec.sink: "out" is not a dict; pass a dict of its fields'),
+        (
+            {"partitioner": {"algorithm": TopValues}},
+            'spec.partitioner.algorithm: "examples.top_values:TopValues" is a class; '
+            'write {"algorithm": "python", "parameters": {"class": TopValues}}',
+        ),
+        ({"sources": None, "source": {"trips": SOURCE}}, 'spec.source: there is no field "source" here; did you mean "sources"?'),
+    ],
+)  # fmt: skip
+def test_problems_say_what_to_write_in_python(spec, problem):
+    with pytest.raises(millrace.MillraceError) as caught:
+        built(**spec)
+    assert problem in str(caught.value).splitlines()
+
+
 @settings(max_examples=100)
 @given(documents)
 def test_a_query_survives_its_yaml(document):
