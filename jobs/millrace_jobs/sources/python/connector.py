@@ -27,7 +27,7 @@ from millrace_jobs.sources.formats.typed_columns import TypedColumn
 
 
 @dataclass(frozen=True)
-class OffsetRange:
+class OffsetSlice:
     """The offsets ``[begin, end)`` of a stream."""
 
     begin: int
@@ -86,13 +86,13 @@ class PythonSource(Source):
     def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
         """Cut the offsets into ranges whose lengths differ by at most one."""
         cuts = [start["offset"] + cut for cut in bounds(end["offset"] - start["offset"], replicas)]
-        return [OffsetRange(low, high) for low, high in itertools.pairwise(cuts) if low < high]
+        return [OffsetSlice(low, high) for low, high in itertools.pairwise(cuts) if low < high]
 
     def read(
         self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
     ) -> Iterator[pa.RecordBatch | Rejected]:
         """Yield the records of the slice in the declared types."""
-        assert isinstance(piece, OffsetRange)
+        assert isinstance(piece, OffsetSlice)
         with _transient_as_of_a_source():
             own = OwnRecords(self._own)
             columns = _DeclaredColumns(self.schema, own)
