@@ -68,7 +68,7 @@ def test_a_batch_whose_class_fails_is_read_again_over_the_same_offsets(tmp_path:
     with lines.open("a") as more:
         more.writelines(f"{n}\n" for n in range(100, 130))
     again = run(project, file, report)
-    assert (again.returncode, again.stderr) == (0, "")
+    assert again.returncode == 0, again.stderr
     second = asked(tmp_path)
     assert {each for each in first if each[0] >= 40} <= second
     assert min(start for start, _ in second) == 40
@@ -85,5 +85,5 @@ def run(project: Project, file: str, report: Path) -> subprocess.CompletedProces
     environment = os.environ | {REPORT_VARIABLE: str(report)}
     command = [MILLRACE, "run", file, "--once"]
     return subprocess.run(
-        command, cwd=project.folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=project.folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
