@@ -211,9 +211,10 @@ class StreamQuery:
     def _has_own_code(self) -> bool:
         query = self.spec.query
         in_query = any(each is not None for each in (query.python, query.functions, query.aggregates))
+        reads = any(source.python is not None for source in self.spec.sources.values())
         writes = any(output.sink.python is not None for output in self.spec.outputs.values())
         places = self.spec.partitioner.algorithm is Algorithm.PYTHON
-        return in_query or writes or places or bool(self.spec.code)
+        return in_query or reads or writes or places or bool(self.spec.code)
 
     def explain(self) -> str:
         """Return how the query would run, and why: routed or by Spark's own plan, with which stages and state.

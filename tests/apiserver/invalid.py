@@ -38,6 +38,7 @@ INVALID = (
         '    functions: {near: {python: "geo.near", returns: INT}}\n    sql: SELECT cell FROM trips',
         "functions.near.python in body should match",
     ),
+    Invalid(MINIMAL, 7, "      python: {read: shop.Orders}", "python.read in body should match"),
     Invalid(MINIMAL, 11, "  sink: {python: {write: alerts.write}}", "sink.python.write in body should match"),
     Invalid(
         MINIMAL,

@@ -47,9 +47,9 @@ def _is_new(source: Document) -> bool:
         return True
     if "connection" in source.get("kafka", {}):
         return True
-    return bool({"table", "timeFormats", "protobuf", "delta", "iceberg"} & source.keys()) or "." in source.get(
-        "watermark", {}
-    ).get("column", "")
+    return bool(
+        {"table", "timeFormats", "protobuf", "delta", "iceberg", "python"} & source.keys()
+    ) or "." in source.get("watermark", {}).get("column", "")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ _SCRIPTS = {
     "words.py": "out/data/words.csv",
     "rides.py": "out/data/rides.csv",
     "rides_by_hour.py": "out/data/rides-by-hour",
+    "rides_database.py": "out/data/rides.db",
     "tasks.py": "out/data/tasks.csv",
     "tpch.py": "out/data",
 }
@@ -245,6 +246,12 @@ EXAMPLES = {
         "fares-by-area",
     ),
     "44": Example("SELECT word, count(*) FROM words GROUP BY word", 1, "word-count-by-fewest-keys", updates=True),
+    "45": Example(
+        f"""SELECT since, start_x, start_y, count(*), round(sum(fare), 2)
+            FROM {windows("rides", "pickup", 900, 900)} GROUP BY ALL""",
+        3,
+        "fares-by-cell",
+    ),
 }
 
 

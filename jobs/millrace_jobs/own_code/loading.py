@@ -1,4 +1,4 @@
-"""How functions of the user's own are imported by their path, and what is reported of their errors."""
+"""How functions and classes of the user's own are imported by their path, and what is reported of their errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from millrace_api.errors import MillraceError, Problem
 
 SAME_COMMAND = ", then run the same command again: nothing is lost"
 """The end of hints for errors in the code of a query that has begun."""
+
+MAY_PASS = (ConnectionError, TimeoutError)
+"""What own code raises where a later call may succeed."""
 
 _LONGEST_REASON = 500
 
@@ -59,19 +63,13 @@ def imported_function(path: str, form: FunctionForm, field: str) -> Callable[...
         return MillraceError(Problem(message, hint, field=field))
 
     module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        hint = "put it beside the query's file or on PYTHONPATH, install it, or name its wheel in spec.code"
-        raise unusable(f"{path!r} cannot be imported: {error}", hint) from None
-    except (Exception, SystemExit) as error:  # a script without a main guard ends the process that imports it
-        raise unusable(f"{path!r} cannot be imported: {text_of(error)}", "correct the module") from error
+    module = imported_module(path, field)
     function = getattr(module, attribute, None)
     if not inspect.isfunction(function):
         known = [found for found, value in inspect.getmembers(module, inspect.isfunction) if form.is_of(value)]
         hint = f"write one of its functions: {', '.join(known)}" if known else f"define it there: {form.example}"
         raise unusable(f"module {module_name!r} has no Python function {attribute!r}", hint)
-    if (kind := _later_kind(function)) is not None:
+    if (kind := later_kind(function)) is not None:
         hint = "write it with def, and without yield; asyncio.run(...) in it waits for what is asynchronous"
         raise unusable(f"{path!r} is {kind}, whose call runs nothing", hint)
     if not form.is_of(function):
@@ -80,7 +78,19 @@ def imported_function(path: str, form: FunctionForm, field: str) -> Callable[...
     return function
 
 
-def _later_kind(function: Callable[..., object]) -> str | None:
+def imported_module(path: str, field: str) -> ModuleType:
+    """Import the module of ``module:name``. Raises MillraceError if that fails; ``field`` is where it is named."""
+    try:
+        return importlib.import_module(path.partition(":")[0])
+    except ModuleNotFoundError as error:
+        hint = "put it beside the query's file or on PYTHONPATH, install it, or name its wheel in spec.code"
+        raise MillraceError(Problem(f"{path!r} cannot be imported: {error}", hint, field=field)) from None
+    except (Exception, SystemExit) as error:  # a script without a main guard ends the process that imports it
+        message = f"{path!r} cannot be imported: {text_of(error)}"
+        raise MillraceError(Problem(message, "correct the module", field=field)) from error
+
+
+def later_kind(function: Callable[..., object]) -> str | None:
     """Return what a function is whose call only makes an object that would run its body; None for any other."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "an async function"

@@ -12,12 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.own_code.loading import SAME_COMMAND, FunctionForm, described, imported_function
+from millrace_jobs.own_code.loading import MAY_PASS, SAME_COMMAND, FunctionForm, described, imported_function
 
 FIELD = "spec.sink.python"
-
-_MAY_PASS = (ConnectionError, TimeoutError)
-"""What a function raises where a later call may succeed."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,7 @@ class SinkFunction:
             returned = self._function(results, batch, **self._options)
         except (Exception, SystemExit) as error:
             message = f"the function {self.path} failed on batch {batch.number}: {described(error, self._function)}"
-            if isinstance(error, _MAY_PASS):
+            if isinstance(error, MAY_PASS):
                 hint = f"check what it connects to{SAME_COMMAND}"
                 raise TransientError(Problem(message, hint, field=f"{FIELD}.write")) from error
             raise MillraceError(Problem(message, f"correct it{SAME_COMMAND}", field=f"{FIELD}.write")) from error

@@ -212,7 +212,7 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
 
 def _problems_of_imported(query: StreamQuery, folder: Path) -> list[Problem]:
     """Return what keeps a query's own code from being used, once it can be imported."""
-    checks = (_function_problems, _aggregator_problems, _sink_problems, _own_partitioner_problems)
+    checks = (_function_problems, _aggregator_problems, _source_problems, _sink_problems, _own_partitioner_problems)
     problems = [problem for check in checks for problem in check(query, folder)]
     if problems or query.spec.query.aggregates is None:
         return problems
@@ -234,6 +234,22 @@ def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     except MillraceError as error:
         return list(error.problems)
     return []
+
+
+def _source_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the classes that read a query's records from being used, in the words of a run."""
+    found: list[Problem] = []
+    for name, source in query.spec.sources.items():
+        if source.python is None:
+            continue
+        from millrace_jobs.own_code.source_classes import SourceClass
+
+        try:
+            with importable_from(folder):
+                SourceClass(name, source.python.read, source.python.options).imported()
+        except MillraceError as error:
+            found += error.problems
+    return found
 
 
 def _sink_problems(query: StreamQuery, folder: Path) -> list[Problem]:

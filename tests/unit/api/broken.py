@@ -13,14 +13,14 @@ BROKEN = [
         MINIMAL,
         7,
         "      timestampFormat: iso",
-        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg is needed; "
+        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg, python is needed; "
         'write one kind, such as files: {path: "data/*.csv"}',
     ),
     (
         MINIMAL,
         7,
         "      files: {path: a, format: csv}\n      kafka: {bootstrapServers: b, topic: c}",
-        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg is "
+        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg, python is "
         "needed (got files, kafka); "
         'write one kind, such as files: {path: "data/*.csv"}',
     ),

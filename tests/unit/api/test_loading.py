@@ -79,6 +79,12 @@ FIELD_MISTAKES = [
         '"mypackage.geo:distance"',
     ),
     (
+        7,
+        "      python: {read: shop.Orders}",
+        '7: spec.sources.trips.python.read: "shop.Orders" is not a Python class; write "module:Class", such as '
+        '"mypackage.orders:Orders"',
+    ),
+    (
         10,
         '    aggregates: {Top: {python: "routes:Top"}}\n    sql: SELECT cell FROM trips',
         "10: spec.query.aggregates.Top: \"Top\" is not a name for a function; write lower-case letters, digits and '_', "

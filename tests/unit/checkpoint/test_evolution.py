@@ -20,6 +20,7 @@ KAFKA = {
     "watermark": {"column": "at", "delay": "10m"},
 }
 BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "Latest"}}
+OWN = {"python": {"read": "shop:Orders", "options": {"shop": "a"}}, "schema": "at TIMESTAMP, city STRING, fare DOUBLE"}
 STATIC = {
     "files": {"path": "fares.csv", "format": "csv"},
     "schema": "city STRING, fare DOUBLE",
@@ -112,6 +113,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
         (KAFKA, ("kafka", "bootstrapServers"), "b:9092"),
         (KAFKA, ("kafka", "sasl"), {"mechanism": "PLAIN", "username": {"env": "U"}, "password": {"env": "P"}}),
         (KAFKA, ("kafka", "maxRecordsPerBatch"), 10),
+        (OWN, ("python", "maxRecordsPerBatch"), 10),
     ],
 )
 def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path, value):
@@ -134,6 +136,8 @@ def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path,
         (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", CheckpointChange.START),
         (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", CheckpointChange.START),
         (KAFKA, ("format",), "csv", "format", CheckpointChange.RECORDS),
+        (OWN, ("python", "read"), "shop:Items", "python.read", CheckpointChange.RECORDS),
+        (OWN, ("python", "options"), {"shop": "b"}, "python.options", CheckpointChange.RECORDS),
     ],
 )
 def test_fields_of_a_source_that_decide_its_records_have_to_stay(log, source, path, value, field, change):

@@ -40,6 +40,7 @@ NEW_SINCE = (
     "functions:",
     "aggregates:",
     "write:",
+    "read:",
     "algorithm: python",
     "transaction:",
     "sasl:",
