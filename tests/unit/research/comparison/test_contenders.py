@@ -50,7 +50,7 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pgk", f"--algorithm pgk: there is no partitioner 'pgk'; did you mean \"pkg\"?"),
+        ("pgk", "--algorithm pgk: there is no partitioner 'pgk'; did you mean \"pkg\"?"),
         ("native", f"--algorithm native: native routes nothing; {NAMES}"),
         ("auto", f"--algorithm auto: auto is not one algorithm but chooses among them; {NAMES}"),
         ("all:slides=2", f"--algorithm all:slides=2: all takes no parameters; {NAMES}"),
