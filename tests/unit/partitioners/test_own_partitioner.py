@@ -211,7 +211,7 @@ def test_a_module_that_is_missing_and_a_class_that_is_not_named_are_told_apart()
             registry.resolve_parameters("python", parameters)
         said.append(str(caught.value))
     assert said[0].startswith(
-        "'no_such_module:Any' cannot be imported: No module named 'no_such_module'; name its wheel"
+        "'no_such_module:Any' cannot be imported: No module named 'no_such_module'; put it beside"
     )
     assert said[1] == said[2] == (
         "partitioner python has no parameter 'class' that names its class; write class: module:Class in the parameters"
