@@ -142,9 +142,10 @@ chart-files: lab  ## Generate the chart's README and the Kustomize base
 package: setup  ## Pack the chart into out/charts, for helm push
 	$(BIN)/python -m tools.release --chart out/charts
 
-release: setup  ## Make wheel, sdist, chart, checksums, in out/release
+# IMAGES=1 installs buildah and debootstrap, as `make lab` does, and builds both images from the first step on.
+release: setup  ## Make wheel, sdist, chart, SBOM in out/release (IMAGES=1)
 	rm -rf out/release
-	$(BIN)/python -m tools.release out/release
+	$(BIN)/python -m tools.release $(if $(IMAGES),--images) out/release
 
 bench: bench-name $(if $(filter $(NAME),$(BENCHES_IN_THE_LAB)),lab,setup)  ## Run one benchmark: NAME=peers ARGS="--rounds 1"
 	$(BIN)/python -m $(or $(MODULE_$(NAME)),bench.$(NAME)) $(ARGS)
@@ -163,6 +164,12 @@ constraints:  ## Pin what pyproject.toml asks for (uv; UPGRADE=--upgrade: all)
 	$(UV) pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate \
 	    --custom-compile-command "make constraints" --quiet $(UPGRADE) --output-file constraints.txt
+	for peer in bytewax pathway quix; do \
+	    $(UV) pip compile bench/peers/python/requirements/$$peer.in --python-version 3.11 \
+	        --python-platform x86_64-manylinux_2_31 --no-emit-index-url --no-emit-find-links --no-annotate \
+	        --custom-compile-command "make constraints" --quiet $(UPGRADE) \
+	        --output-file bench/peers/python/requirements/$$peer.txt || exit; \
+	done
 	for image in jobs operator sbom; do \
 	    from=images/$$image/requirements.in; [ -e $$from ] || from="pyproject.toml --extra $$image"; \
 	    $(UV) pip compile $$from --constraint constraints.txt \

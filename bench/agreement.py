@@ -23,8 +23,8 @@ from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_jobs.partitioners.registry import initial_states, make
 from millrace_jobs.plan.policies import state_text
 from millrace_research.comparison.replaying import PlacedStream, key_codes
+from millrace_research.docs_pages import replace_between
 from millrace_research.papers.streams import real
-from tools.docs_pages import replace_between
 
 ALGORITHMS = ("prompt", "am", "cam", "lm", "dalton")
 REPLICAS = (1, 2, 4, 8)

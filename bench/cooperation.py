@@ -26,8 +26,8 @@ from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Workers
 from millrace_jobs.partitioners.parameters import Value
 from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_research.comparison.replaying import Codes, PlacedStream, key_codes
+from millrace_research.docs_pages import replace_between
 from millrace_research.papers.streams import real, zipf
-from tools.docs_pages import replace_between
 
 _Item = TypeVar("_Item", np.int32, np.uint64)
 

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle, TimerValues
 from pyspark.sql.types import StringType, StructField, StructType
 
-from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_api.model.python_query import PythonQuery
+from millrace_api.model.streamquery import Spec
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.queries.reading import RunContext, records
 

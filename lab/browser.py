@@ -133,6 +133,18 @@ class Browser:
         shown = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
         file.write_bytes(base64.b64decode(shown["data"]))
 
+    @contextmanager
+    def frame(self) -> Iterator[None]:
+        """Ask the page's only frame instead of the page; it is a sandbox, and so has a process of its own."""
+        page = self._session
+        targets = self.call("Target.getTargets")["targetInfos"]
+        (frame,) = (each["targetId"] for each in targets if each["type"] == "iframe")
+        self._session = self.call("Target.attachToTarget", targetId=frame, flatten=True)["sessionId"]
+        try:
+            yield
+        finally:
+            self._session = page
+
     def _attach(self) -> None:
         targets = self.call("Target.getTargets")["targetInfos"]
         page = next(each["targetId"] for each in targets if each["type"] == "page")

@@ -131,7 +131,7 @@ class _Connection:
         with suppress(OSError):
             while part := source.recv(1 << 16):
                 if self.dead.is_set():
-                    return  # the other end waits for ever
+                    return  # the other end waits forever
                 if source is self._client and (moment := self._breaks_at(part)) is not None:
                     self._answer_is_lost = moment.answered
                     if not moment.answered:

@@ -33,7 +33,7 @@ REFUSED = {
     "SELECT n, count(*) AS c FROM e GROUP BY k": "n is not in GROUP BY (line 1, column 8 of the SQL)",
     "SELECT k,\n  n + v AS m, count(*) AS c FROM e GROUP BY k, n": "v is not in GROUP BY (line 2, column 7",
     "SELECT k, count(*) AS c FROM e GROUP BY upper(k)": "k is not in GROUP BY (line 1, column 8",
-    "SELECT n, count(*) AS c FROM e": "n stands beside an aggregate (line 1, column 8",
+    "SELECT n, count(*) AS c FROM e": "n is neither grouped nor aggregated (line 1, column 8",
     "SELECT *, count(*) AS c FROM e GROUP BY k": 'the SELECT list has *, and "at" is not grouped',
     "SELECT k FROM e GROUP BY k HAVING n > 1": "n is not in GROUP BY (line 1, column 35",
     "SELECT sum(max(n)) AS s FROM e": "SUM(MAX(n)) aggregates an aggregate (line 1, column 8",

@@ -186,4 +186,4 @@ UNBOUNDED = [
         "not event time",
     ),
 ]
-"""SQL that Spark runs, with a state that grows for ever: its place, and what is said of it."""
+"""SQL that Spark runs, with a state that grows forever: its place, and what is said of it."""

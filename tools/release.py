@@ -1,9 +1,11 @@
-"""The files of a release: wheel, source distribution, chart, lists of packages, checksums.
+"""The files of a release: wheel, source distribution, chart, lists of packages, checksums, and on request images.
 
-    python -m tools.release FOLDER            # all of them
-    python -m tools.release --chart FOLDER    # the chart alone
+    python -m tools.release FOLDER             # all but the images
+    python -m tools.release --images FOLDER    # all; as root, with buildah and debootstrap, which it installs
+    python -m tools.release --chart FOLDER     # the chart alone
 
-They are the same bytes for the same commit: times are that of the commit, or of SOURCE_DATE_EPOCH if that is set.
+They are the same bytes for the same commit with the same Python and zlib: times are that of the commit, or of
+SOURCE_DATE_EPOCH if that is set.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import yaml
+
+from tools.sbom import wheel_bom
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts/millrace"
@@ -27,8 +32,8 @@ _LEFT_OUT = ("tests/", "README.md.gotmpl", ".helmignore")
 """Files of the chart's folder that its archive does not have, as in its .helmignore."""
 
 
-def main(folder: Path) -> None:
-    """Write the files of a release into a folder, which must be empty or new."""
+def main(folder: Path, *, images: bool = False) -> None:
+    """Write the files of a release, with or without the images, into a folder, which must be empty or new."""
     if folder.exists() and any(folder.iterdir()):
         sys.exit(f"{folder} is not empty: name another folder, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,13 +43,26 @@ def main(folder: Path) -> None:
         print("The checkout has changes that are in no commit: this is no release.", file=sys.stderr)
     build_python(folder, epoch)
     pack_chart(folder, epoch)
-    for image in ("jobs", "operator"):
-        shutil.copyfile(ROOT / "images" / image / "requirements.txt", folder / f"{image}-image.requirements.txt")
+    pins = {image: ROOT / "images" / image / "requirements.txt" for image in ("jobs", "operator")}
+    for image, file in pins.items():
+        shutil.copyfile(file, folder / f"{image}-image.requirements.txt")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    bom = wheel_bom("millrace", version, pins.values(), epoch)
+    (folder / f"millrace-{version}.cdx.json").write_text(bom, encoding="utf-8")
+    if images:
+        from tools.release_images import write_images  # imports the lab
+
+        write_images(folder, version, epoch)
     files = sorted(path for path in folder.iterdir() if path.is_file())
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    sums = [f"{_digest(path)}  {path.name}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(sums))
     for path in (*files, folder / "SHA256SUMS"):
         print(f"{path}  {path.stat().st_size:,} bytes")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def commit_time() -> int:
@@ -129,7 +147,9 @@ if __name__ == "__main__":
         case ["--chart", place]:
             Path(place).mkdir(parents=True, exist_ok=True)
             pack_chart(Path(place), commit_time())
+        case ["--images", place]:
+            main(Path(place), images=True)
         case [place] if not place.startswith("-"):
             main(Path(place))
         case _:
-            sys.exit("usage: python -m tools.release [--chart] FOLDER")
+            sys.exit("usage: python -m tools.release [--chart | --images] FOLDER")

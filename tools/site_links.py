@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
     def rewritten(link: re.Match[str]) -> str:
         if link["code"]:
             return link[0]
-        to = _uri(_target(page.file, link["path"]), config)
+        to = _uri(_target(page.file, link["path"], config), config)
         return link["before"] + os.path.relpath(to, PurePosixPath(page.file.src_uri).parent)
 
     return _LINK.sub(rewritten, markdown)
@@ -56,14 +56,15 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
 def _targets(page: File, config: MkDocsConfig) -> Iterator[Path]:
     for link in _LINK.finditer(page.content_string):
         if link["path"]:
-            target = _target(page, link["path"])
+            target = _target(page, link["path"], config)
             if not target.is_relative_to(config.docs_dir):
                 yield target
 
 
-def _target(page: File, link: str) -> Path:
-    assert page.abs_src_path is not None
-    return Path(os.path.normpath(Path(page.abs_src_path).parent / link))
+def _target(page: File, link: str, config: MkDocsConfig) -> Path:
+    """Return where a link leads to; a page of another hook has no file, and is where docs/ would have it."""
+    file = Path(page.abs_src_path or Path(config.docs_dir, page.src_uri))
+    return Path(os.path.normpath(file.parent / link))
 
 
 def _uri(target: Path, config: MkDocsConfig) -> str:

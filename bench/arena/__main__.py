@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.arena import page
 from bench.arena.cases import ArenaCase, CaseResult, Faulted, cases, run
 from millrace_research.arena.figures import RunFigures, Settling
-from tools.docs_pages import replace_between
+from millrace_research.docs_pages import replace_between
 
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "autoscaling.md", ROOT / "docs" / "img"

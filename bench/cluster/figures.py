@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from bench.cluster.recorder import ClusterSample, RecordedBatch
-from tools.docs_pages import STYLE
+from millrace_research.docs_pages import STYLE
 
 OVER = 1.0
 """W above which a batch took longer than its interval."""

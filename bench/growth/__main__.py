@@ -41,7 +41,7 @@ from bench.peers.engines import FLINK, SPARK, STREAMS, Engines, PeerTask
 from bench.peers.judge import visible
 from bench.processes import exit_on_sigterm
 from lab.kafka import Broker, running_broker
-from tools.docs_pages import replace_between
+from millrace_research.docs_pages import replace_between
 
 ENGINES = ("auto", "native", STREAMS, FLINK, SPARK)
 

@@ -29,14 +29,14 @@ _FILES = {
     QUIX: (_PROGRAMS / "quix_peer.py",),
     PATHWAY: (_PROGRAMS / "pathway_peer.py",),
 }
-_PACKAGES = {BYTEWAX: ("bytewax[kafka]==0.21.1",), QUIX: ("quixstreams==3.28.1",), PATHWAY: ("pathway==0.33.0",)}
+_REQUIREMENTS = _PROGRAMS / "requirements"
 
 
 def made_environment(name: str) -> Path | None:
     """Make the environment of an engine, unless it is there, and return its folder of programs."""
-    if name not in _PACKAGES:
+    if name not in PYTHON_ENGINES or name == PYTHON:
         return None
-    packages = PythonPackages(f"packages of {name}", f"peer-{name}", _PACKAGES[name])
+    packages = PythonPackages(f"packages of {name}", f"peer-{name}", _REQUIREMENTS / f"{name}.txt")
     packages.make(PrintedReport(packages.name))
     return packages.find() / "bin"
 

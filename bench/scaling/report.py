@@ -15,7 +15,7 @@ from rich.table import Table
 
 from bench.scaling.points import RECORDED, read_points
 from bench.scaling.prediction import Predicted, predictions
-from tools.docs_pages import STYLE
+from millrace_research.docs_pages import STYLE
 
 PLOT = Path(__file__).parent.parent.parent / "docs" / "img" / "calibration.svg"
 

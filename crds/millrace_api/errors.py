@@ -46,6 +46,10 @@ class MillraceError(Exception):
         self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)
         super().__init__("\n".join(str(p) for p in self.problems))
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows in place of a traceback, which would hide them."""
+        return [f"{type(self).__name__}: {problem}" for problem in self.problems]
+
     def __reduce__(self) -> tuple[type[MillraceError], tuple[Problem, ...]]:
         return (type(self), self.problems)
 

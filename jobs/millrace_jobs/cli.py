@@ -17,6 +17,7 @@ from millrace_jobs.commands.explain import explain, validate
 from millrace_jobs.commands.get import get
 from millrace_jobs.commands.init import init
 from millrace_jobs.commands.problems import print_problems
+from millrace_jobs.commands.report import report
 from millrace_jobs.commands.run import driver, partitioner, run
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-COMMANDS: tuple[Callable[..., None], ...] = (init, validate, run, explain, get, produce)
+COMMANDS: tuple[Callable[..., None], ...] = (init, validate, run, explain, get, report, produce)
 """In the order of the help."""
 
 for command in COMMANDS:

@@ -60,7 +60,7 @@ def _require_below(path: str | Path, folders: Iterable[str], what: str) -> None:
     real = Path(os.path.realpath(path))
     if not any(real.is_relative_to(os.path.realpath(folder)) for folder in folders):
         leads = "" if str(real) == str(path) else f", which leads to {real},"
-        message = f"{path}{leads} is on no volume that the query mounts for {what}"
+        message = f"{path}{leads} is not on a volume that the query mounts for {what}"
         raise MillraceError(Problem(message, "write a path on such a volume, and use no links that leave it"))
 
 

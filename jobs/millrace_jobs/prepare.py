@@ -78,7 +78,7 @@ def _compile_kernels() -> None:
                 else:
                     replica.route(part)
                 replica.advance()
-            if registry.is_cooperative(algorithm):
+            if registry.is_cooperative(algorithm, {}):
                 replicas[0].merge(replicas[1:])
             for replica in replicas:
                 replica.restore(replica.save())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..cache import state_folder
@@ -29,6 +30,7 @@ def build(
     context: Path,
     *,
     volumes: Sequence[str] = (),
+    timestamp: int | None = None,
     each_step: Callable[[str], None] = lambda step: None,
 ) -> str:
     """Build an image of what is in the store, and return its id; steps that have not changed are taken from before.
@@ -37,6 +39,8 @@ def build(
         name: tag of the new image.
         dockerfile, context: what to build.
         volumes: mounts that exist only during the build.
+        timestamp: the time of the image and all its new files, in seconds since 1970; then no step is taken from
+            before, since its files have other times. None for the times at which things are made.
         each_step: called with each step of the Dockerfile.
 
     Raises:
@@ -45,6 +49,7 @@ def build(
     with tempfile.TemporaryDirectory() as folder:
         identity = Path(folder, "id")
         options = ["--isolation=chroot", "--pull-never", "--layers", f"--file={dockerfile}", f"--tag={name}"]
+        options += [] if timestamp is None else [f"--timestamp={timestamp}", "--no-cache"]
         mounts = [f"--volume={each}" for each in volumes]
 
         def match_step(line: str) -> None:
@@ -60,6 +65,21 @@ def export(name: str, identity: str, folder: Path) -> None:
     """Write an image into a folder that is empty or not there."""
     buildah("push", "--quiet", "--disable-compression", identity, f"dir:{folder}")
     (folder / "name").write_text(name, encoding="utf-8")
+
+
+def export_oci(name: str, identity: str, file: Path) -> None:
+    """Write an image into an OCI archive, under this name."""
+    buildah("push", "--quiet", identity, f"oci-archive:{file}:{name}")
+
+
+@contextmanager
+def mounted(identity: str) -> Iterator[Path]:
+    """Give the folder in which an image's files can be read during the block."""
+    container = buildah("from", "--pull-never", identity)
+    try:
+        yield Path(buildah("mount", container))
+    finally:
+        buildah("rm", container)
 
 
 def buildah(*arguments: str | Path, each_line: Callable[[str], None] = lambda line: None) -> str:

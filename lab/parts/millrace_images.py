@@ -54,7 +54,7 @@ class MillraceImages(FolderPart):
                 report.progress(f"{kind}: {step}")
 
             arguments = (name, dockerfile, context)
-            identity = retried(partial(build, *arguments, volumes=_volumes(), each_step=report_step), report)
+            identity = retried(partial(build, *arguments, volumes=build_mounts(), each_step=report_step), report)
             export(name, identity, folder / kind)
             (folder / kind / "id").write_text(identity, encoding="utf-8")
             share_layers(folder / kind, folder.parents[1].glob(f"{self.slug}*/**/*"))
@@ -121,7 +121,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _volumes() -> list[str]:
+def build_mounts() -> list[str]:
     """Return the mounts that pip and Maven need on this machine: settings, the authorities they trust, and a cache."""
     settings = state_folder("images") / "pip.conf"
     settings.write_text(pip_settings("/run/lab/authorities.crt", "/run/lab/pip"), encoding="utf-8")

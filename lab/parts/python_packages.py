@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from .commands import run
@@ -17,25 +16,19 @@ class PythonPackages(FolderPart):
 
     Args:
         name, slug: see ``FolderPart``.
-        packages: pinned requirements, such as ``bytewax==0.21.1``.
+        requirements: file of pip with a pin of each package, also of those that others need.
     """
 
-    def __init__(self, name: str, slug: str, packages: Sequence[str]) -> None:
+    def __init__(self, name: str, slug: str, requirements: Path) -> None:
         self.name, self.slug = name, slug
-        self._packages = packages
+        self._requirements = requirements
 
     def identity(self) -> str:
-        return digest_of(sys.version.encode(), *(package.encode() for package in self._packages))
+        return digest_of(sys.version.encode(), self._requirements.read_bytes())
 
     def fill(self, folder: Path, report: Report) -> None:
         run([sys.executable, "-m", "venv", folder], seconds=120)
-        install: list[str | Path] = [
-            folder / "bin" / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-compile",
-            *self._packages,
-        ]
+        pip: list[str | Path] = [folder / "bin" / "python", "-m", "pip"]
+        install = [*pip, "install", "--quiet", "--no-compile", "--no-deps", "--requirement", self._requirements]
         retried(lambda: run(install, seconds=600), report)
+        run([*pip, "check"], seconds=120)

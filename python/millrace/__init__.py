@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from millrace.aggregator_check import check_aggregator as check_aggregator
     from millrace.comparison import compare as compare
     from millrace.partitioner import Partitioner as Partitioner
+    from millrace.partitioner_check import check_partitioner as check_partitioner
     from millrace.planning import FlowCapacity as FlowCapacity
     from millrace.planning import capacity as capacity
     from millrace.planning import simulate as simulate
-    from millrace.progress import Batch as Batch
-    from millrace.progress import RunSummary as RunSummary
     from millrace.queries import StreamQuery as StreamQuery
     from millrace.queries import load as load
     from millrace.queries import validate as validate
@@ -38,19 +37,24 @@ if TYPE_CHECKING:
     from millrace.tables import FigureTable as FigureTable
     from millrace_api.errors import MillraceError as MillraceError
     from millrace_api.errors import Problem as Problem
+    from millrace_jobs.own_code.sink_functions import SinkBatch as SinkBatch
+    from millrace_support.run_figures import Batch as Batch
+    from millrace_support.run_figures import RunSummary as RunSummary
 
 _MODULES = {
-    "Batch": "millrace.progress",
+    "Batch": "millrace_support.run_figures",
     "FigureTable": "millrace.tables",
     "FlowCapacity": "millrace.planning",
     "MillraceError": "millrace_api.errors",
     "Partitioner": "millrace.partitioner",
     "Problem": "millrace_api.errors",
     "Run": "millrace.runs",
-    "RunSummary": "millrace.progress",
+    "RunSummary": "millrace_support.run_figures",
+    "SinkBatch": "millrace_jobs.own_code.sink_functions",
     "StreamQuery": "millrace.queries",
     "capacity": "millrace.planning",
     "check_aggregator": "millrace.aggregator_check",
+    "check_partitioner": "millrace.partitioner_check",
     "compare": "millrace.comparison",
     "load": "millrace.queries",
     "simulate": "millrace.planning",
@@ -67,9 +71,11 @@ __all__ = (
     "Problem",
     "Run",
     "RunSummary",
+    "SinkBatch",
     "StreamQuery",
     "capacity",
     "check_aggregator",
+    "check_partitioner",
     "compare",
     "load",
     "simulate",

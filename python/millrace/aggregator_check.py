@@ -73,7 +73,11 @@ def check_aggregator(
     from millrace_jobs.aggregates.testing import broken_law
 
     if isinstance(aggregator, type):
-        name, made = aggregator.__name__, create_aggregator(aggregator, aggregator.__name__, options or {})
+        name = aggregator.__name__
+        try:
+            made = create_aggregator(aggregator, name, options or {})
+        except MillraceError as error:  # there is no query here whose field it could name
+            raise MillraceError(*(replace(each, field="") for each in error.problems)) from error.__cause__
     else:
         name, made = type(aggregator).__name__, aggregator
     batch = _batch(data, made.columns, name)
@@ -113,7 +117,7 @@ def _explained(name: str, parts: Sequence[pa.RecordBatch]) -> Iterator[None]:
 
 def _result(aggregator: Aggregator, parts: Sequence[pa.RecordBatch]) -> dict[str, Any]:
     """Return the result of all parts, which has to fit its schema."""
-    from millrace_jobs.aggregates.python_reducing import field_array
+    from millrace_jobs.aggregates.protocol import field_array
 
     result = aggregator.finish(reduce(aggregator.update, parts, aggregator.init()))
     for field in aggregator.result_schema:

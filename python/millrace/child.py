@@ -13,22 +13,21 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
 
-from millrace.progress import batch_of, summary_of
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.commands.run import GRACE, run_job
-from millrace_jobs.display.display import Summary
+from millrace_jobs.commands.run import run_job
 from millrace_jobs.display.plain import PlainDisplay
 from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.run.query_file import add_import_folder, query_problems, query_warnings
+from millrace_jobs.run.query_file import add_import_folder, groups_in_python, query_problems, query_warnings
 from millrace_support.extras import extras_reported
+from millrace_support.run_figures import RunSummary
 
 
 class Events:
@@ -65,14 +64,18 @@ class EventDisplay(PlainDisplay):
 
     def batch(self, report: BatchReport) -> None:
         """Send a finished batch."""
-        self._events.send("batch", batch=batch_of(report).to_json())
+        self._events.send("batch", batch=report.shown().to_json())
 
-    def finished(self, summary: Summary) -> None:
+    def message(self, text: str) -> None:
+        """Send a message."""
+        self._events.send("message", text=text)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """Do nothing: a run from Python keeps its results in files."""
+
+    def finished(self, summary: RunSummary) -> None:
         """Send the totals of the run."""
-        self._events.send("summary", summary=asdict(summary_of(summary)))
-
-    def _print(self, line: str) -> None:
-        self._events.send("message", text=line)
+        self._events.send("summary", summary=asdict(summary))
 
 
 def main() -> None:
@@ -86,6 +89,8 @@ def main() -> None:
             answer = _ACTIONS[request["action"]](request, events)
         events.send("done", **answer)
     except MillraceError as error:
+        if request.get("debug"):
+            traceback.print_exc()
         events.send("failed", problems=[asdict(each) for each in error.problems])
         sys.exit(1)
     except Exception as error:
@@ -124,9 +129,10 @@ def _run(request: Mapping[str, Any], events: Events) -> dict[str, Any]:
         from millrace_jobs.run.job import Job
 
         display = EventDisplay(query.name, events)
-        return Job(query, once=request["once"], leaves_open=request["leaves_open"], display=display)
+        ends = {"once": request["once"], "leaves_open": request["leaves_open"]}
+        return Job(query, **ends, debug=request["debug"], display=display)
 
-    run_job(job, GRACE)
+    run_job(job, request["grace"])
     return {}
 
 
@@ -148,7 +154,7 @@ def _prepared(request: Mapping[str, Any]) -> StreamQuery:
     add_import_folder(folder)
     use(query.spec.s3, query.spec.azure)
     own_code.use(query.spec.code, folder)
-    jvm.start(settings_of(query), quiet=True)
+    jvm.start(settings_of(query), quiet=not request.get("debug"), grouping=groups_in_python(query))
     return query
 
 

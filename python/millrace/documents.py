@@ -6,12 +6,13 @@ import os
 import re
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.base import Model
 
 
@@ -84,6 +85,32 @@ def _path_of(code: type | types.FunctionType) -> str:
         hint = f"write it into a module of its own, such as {file}, and import it from there"
         raise MillraceError(Problem(f"{name} is defined {where}, where Spark's processes cannot import it", hint))
     return f"{module}:{name}"
+
+
+_HINTS = {
+    "write its fields below it": "pass a dict of its fields",
+    "write names and values below it": "pass a dict of names and values",
+}
+"""Hints about YAML, and what they are in Python."""
+
+_EXAMPLES = {
+    "spec.partitioner": 'pass a dict, such as {"algorithm": "pkg"}',
+    "spec.query": "pass SQL as a text, or a dict with sql or python",
+}
+
+
+def problem_in_python(problem: Problem, spec: Mapping[str, Any]) -> Problem:
+    """Return a problem of a query with this spec, with what to write in Python instead of YAML."""
+    if problem.hint in _HINTS:
+        hint = _EXAMPLES.get(problem.field, _HINTS[problem.hint])
+        return replace(problem, message=problem.message.replace("is not a mapping", "is not a dict"), hint=hint)
+    if problem.field == "spec.partitioner.algorithm":
+        path = spec["partitioner"]["algorithm"]
+        if isinstance(path, str) and ":" in path:
+            name = path.rpartition(":")[2]
+            hint = f'write {{"algorithm": "python", "parameters": {{"class": {name}}}}}'
+            return replace(problem, message=f"{quote(path)} is a class", hint=hint)
+    return problem
 
 
 class _Dumper(yaml.SafeDumper):

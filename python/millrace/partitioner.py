@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,14 +11,87 @@ from numpy.typing import NDArray
 
 from millrace.key_arrays import hashes_of
 from millrace.tables import html_table, shown_figure
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Workers
-from millrace_jobs.partitioners.parameters import ParameterError
+from millrace_jobs.partitioners.own_code import CLASS, OWN, path_of
+from millrace_jobs.partitioners.parameters import ParameterError, whole_number
 from millrace_jobs.partitioners.placement_cost import PlacementCost, cost_of_counts
 
 if TYPE_CHECKING:
     from millrace_jobs.partitioners.base import Partitioner as Replica
+
+
+_NAMES = (*registry.ALGORITHMS, OWN, "auto", "all")
+"""Names that are no modules, where parameters or a class follow a colon."""
+
+
+def algorithm_of(algorithm: str | type[Any], parameters: dict[str, Any]) -> tuple[str, str]:
+    """Return an algorithm's name in the registry, and what messages call it.
+
+    The path of a class, and parameters after colons, are added to ``parameters``. Raises MillraceError for an unknown
+    name, a class that cannot be imported, and a parameter without a value or given twice.
+    """
+    if not isinstance(algorithm, str | type):
+        raise not_an_algorithm(algorithm)
+    if isinstance(algorithm, str):
+        path, settings = split_settings(algorithm)
+        for setting in settings:
+            name, sign, value = setting.partition("=")
+            if not sign:
+                message = f"{algorithm}: {setting!r} is not a parameter"
+                raise MillraceError(Problem(message, "write name=value after each ':'"))
+            if name in parameters:
+                raise MillraceError(Problem(f"{algorithm}: {name} is given twice", "give it once"))
+            parameters[name] = _value(value)
+        if ":" not in path:
+            if path not in (*registry.ALGORITHMS, OWN):
+                known = registry.ALGORITHMS
+                hint = suggest(path, known, f"write one of: {', '.join(known)}")
+                raise MillraceError(Problem(f"there is no partitioner {path!r}", hint))
+            return path, path
+    else:
+        try:
+            path = path_of(algorithm)
+        except ParameterError as error:
+            raise MillraceError(Problem(error.message, error.hint)) from None
+    parameters[CLASS] = path
+    return OWN, path.rpartition(":")[2]
+
+
+def split_settings(text: str) -> tuple[str, list[str]]:
+    """Return the name of an algorithm or the path of a class, and the parameters after it.
+
+    >>> split_settings("pkg:choices=4"), split_settings("placing:Sticky:hot=10")
+    (('pkg', ['choices=4']), ('placing:Sticky', ['hot=10']))
+    """
+    parts = text.split(":")
+    is_path = len(parts) > 1 and parts[0] not in _NAMES and "=" not in parts[1]
+    return ":".join(parts[: 1 + is_path]), parts[1 + is_path :]
+
+
+def not_an_algorithm(value: object) -> MillraceError:
+    """Return the error for what is neither a name nor a class."""
+    kind = type(value).__name__
+    article = "an" if kind[0].lower() in "aeiou" else "a"
+    return MillraceError(Problem(f"an algorithm is {article} {kind}", "pass the name or the class of one"))
+
+
+def check_counts(**counts: Any) -> None:
+    """Raise MillraceError unless all are whole numbers of at least 1."""
+    try:
+        for name, number in counts.items():
+            whole_number(name, number, 1)
+    except ParameterError as error:
+        raise MillraceError(Problem(error.message, error.hint)) from None
+
+
+def _value(text: str) -> Any:
+    """Return a parameter's value: a number or a truth value as JSON writes it, any other text as it is."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 class Partitioner:
@@ -28,11 +102,13 @@ class Partitioner:
     workers. Figures are those of all records so far, as one window. It needs NumPy and Numba alone.
 
     Args:
-        algorithm: a name from docs/partitioning.md, such as ``hash``, ``pkg``, ``dchoices``, ``dalton`` or ``prompt``.
+        algorithm: a name from docs/partitioning.md, such as ``hash``, ``pkg``, ``dchoices``, ``dalton`` or ``prompt``;
+            or a class of your own (docs/own-code.md), or its path ``module:Class``. Parameters may follow a name or a
+            path, as in ``pkg:choices=4``.
         workers: number of workers to place records on.
         replicas: number of partitioner replicas.
         seed: seed of the hash functions.
-        parameters: parameters of the algorithm, as in ``spec.partitioner.parameters``.
+        parameters: parameters of the algorithm, as in ``spec.partitioner.parameters``, or of the class.
 
     Raises:
         MillraceError: there is no such algorithm, it does not take a parameter, or a number is out of range.
@@ -48,8 +124,11 @@ class Partitioner:
     (1.0, True)
     """
 
-    def __init__(self, algorithm: str, *, workers: int, replicas: int = 1, seed: int = 0, **parameters: Any) -> None:
-        self._algorithm, self._parameters = algorithm, parameters
+    def __init__(
+        self, algorithm: str | type[Any], *, workers: int, replicas: int = 1, seed: int = 0, **parameters: Any
+    ) -> None:
+        self._name, self._algorithm = algorithm_of(algorithm, parameters)
+        self._parameters = parameters
         self._workers, self._seed = workers, seed
         self._replicas = self._made(replicas)
         self._forget_figures()
@@ -65,8 +144,8 @@ class Partitioner:
         Raises:
             MillraceError: the keys are of another kind.
         """
-        if batch_rows is not None and batch_rows < 1:
-            raise MillraceError(Problem(f"batch_rows is {batch_rows}", "write a whole number of at least 1"))
+        if batch_rows is not None:
+            check_counts(batch_rows=batch_rows)
         hashes = hashes_of(keys)
         starts = range(0, max(len(hashes), 1), batch_rows or max(len(hashes), 1))
         placed = [self._route_batch(hashes[start : start + (batch_rows or len(hashes))]) for start in starts]
@@ -94,7 +173,7 @@ class Partitioner:
 
     @property
     def algorithm(self) -> str:
-        """Name of the algorithm."""
+        """Name of the algorithm or the class."""
         return self._algorithm
 
     @property
@@ -153,7 +232,7 @@ class Partitioner:
     def _hand_over(self, replicas: list[Replica]) -> None:
         """Give replicas the states that they begin the next batch with, as between two batches of a job."""
         states = registry.initial_states(
-            self._algorithm,
+            self._name,
             [replica.save() for replica in self._replicas],
             workers=self._workers,
             replicas=len(replicas),
@@ -164,17 +243,18 @@ class Partitioner:
             replica.restore(state)
 
     def _made(self, replicas: int) -> list[Replica]:
+        check_counts(replicas=replicas)
         try:
             return [
                 registry.make(
-                    self._algorithm,
+                    self._name,
                     workers=self._workers,
                     replica=replica,
                     replicas=replicas,
                     seed=self._seed,
                     parameters=self._parameters,
                 )
-                for replica in range(max(replicas, 1))
+                for replica in range(replicas)
             ]
         except ParameterError as error:
             raise MillraceError(Problem(error.message, error.hint)) from None

@@ -10,10 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millrace.documents import document_of, yaml_text
+from millrace.documents import document_of, problem_in_python, yaml_text
 from millrace.results import read_results
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.connections import CONNECTION_KIND
+from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import API_VERSION, KIND, Spec
 from millrace_api.model.streamquery import StreamQuery as QueryModel
 from millrace_api.validation.loading import (
@@ -25,6 +26,7 @@ from millrace_api.validation.loading import (
     read_query,
 )
 from millrace_api.validation.yaml_nodes import read_documents
+from millrace_support.extras import extras_reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from millrace.runs import Run
 
 FilePath = str | PathLike[str]
+
+GRACE = 25.0
+"""Seconds that the running batch may take after a run was asked to end, as for ``millrace run``."""
 
 _SHOWN: Mapping[str, Any] = {"console": {}}
 """The sink of a query without one."""
@@ -84,19 +89,20 @@ class StreamQuery:
         self,
         name: str,
         *,
-        sources: Mapping[str, Any],
-        query: str | Mapping[str, Any],
+        sources: Mapping[str, Any] | None = None,
+        query: str | Mapping[str, Any] | None = None,
         sink: Mapping[str, Any] | None = None,
         connections: FilePath | Iterable[FilePath] = (),
         metadata: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> None:
-        fields = {
-            "sources": sources,
+        given = {
+            "sources": sources,  # without it, the check of the query can name what was written instead
             "query": {"sql": _dedented(query)} if isinstance(query, str) else query,
             "sink": _SHOWN if sink is None else sink,
-            **{field: each for field, each in spec.items() if each is not None},  # None is as if it were left out
+            **spec,
         }
+        fields = {field: each for field, each in given.items() if each is not None}  # None is as if it were left out
         document = {
             "apiVersion": API_VERSION,
             "kind": KIND,
@@ -104,7 +110,7 @@ class StreamQuery:
             "spec": document_of(fields, Spec),
         }
         self._connections, self._beside = _paths(connections), list[dict[str, Any]]()
-        self._adopt(document, read_query(document, self._known_connections()), None)
+        self._adopt(document, self._read(document), None)
 
     @classmethod
     def _loaded(
@@ -119,6 +125,14 @@ class StreamQuery:
     def _adopt(self, document: dict[str, Any], model: QueryModel, file: Path | None) -> None:
         self._document, self._model, self._file = document, model, file
         self._folder = (Path.cwd() if file is None else file.absolute().parent).absolute()
+
+    def _read(self, document: dict[str, Any]) -> QueryModel:
+        """Return the query of a document that was written in Python. Raises MillraceError with all problems."""
+        try:
+            return read_query(document, self._known_connections())
+        except MillraceError as error:
+            problems = [problem_in_python(each, document["spec"]) for each in error.problems]
+            raise type(error)(*problems) from error.__cause__
 
     def _known_connections(self) -> dict[str, Any]:
         """Return the Connections that the query may refer to, by name."""
@@ -166,7 +180,7 @@ class StreamQuery:
         document = self._document | {"metadata": metadata, "spec": kept | {"sink": kept.get("sink", _SHOWN)}}
         copy = type(self).__new__(type(self))
         copy._connections, copy._beside = self._connections, self._beside
-        copy._adopt(document, read_query(document, self._known_connections()), None)
+        copy._adopt(document, self._read(document), None)
         copy._folder = self._folder
         return copy
 
@@ -182,8 +196,25 @@ class StreamQuery:
         from millrace.runs import ask
 
         with self._located():
-            answer = ask("validate", self._model, self._folder)
-        return [Problem(**each) for each in answer["warnings"]]
+            if self._has_own_code:  # it may have changed since this process imported it
+                answer = ask("validate", self._model, self._folder)
+                return [Problem(**each) for each in answer["warnings"]]
+            from millrace_jobs.run.query_file import query_problems, query_warnings
+
+            with extras_reported():
+                problems = query_problems(self._model, self._folder)
+            if problems:
+                raise MillraceError(*problems)
+            return query_warnings(self._model)
+
+    @property
+    def _has_own_code(self) -> bool:
+        query = self.spec.query
+        in_query = any(each is not None for each in (query.python, query.functions, query.aggregates))
+        reads = any(source.python is not None for source in self.spec.sources.values())
+        writes = any(output.sink.python is not None for output in self.spec.outputs.values())
+        places = self.spec.partitioner.algorithm is Algorithm.PYTHON
+        return in_query or reads or writes or places or bool(self.spec.code)
 
     def explain(self) -> str:
         """Return how the query would run, and why: routed or by Spark's own plan, with which stages and state.
@@ -198,21 +229,36 @@ class StreamQuery:
         with self._located():
             return str(ask("explain", self._model, self._folder)["text"])
 
-    def start(self, *, once: bool = False, available_now: bool = False) -> Run:
+    def start(
+        self, *, once: bool = False, available_now: bool = False, grace: float = GRACE, debug: bool = False
+    ) -> Run:
         """Start the query in a process of its own and return at once; see ``Run``.
 
         Args:
             once: process the available records, close all windows, then end.
             available_now: process the available records, leave windows open for the next run, then end.
+            grace: seconds that the running batch may take after the run was asked to end.
+            debug: print what Spark prints, and the traceback of an error.
+
+        Raises:
+            MillraceError: the arguments contradict each other.
         """
         from millrace.runs import Run
 
         if once and available_now:
             message = "once closes all windows at the end, available_now leaves them open"
             raise MillraceError(Problem(message, "choose one"))
-        return Run(self, once=once or available_now, leaves_open=available_now)
+        return Run(self, once=once or available_now, leaves_open=available_now, grace=grace, debug=debug)
 
-    def run(self, *, once: bool = True, available_now: bool = False, progress: bool | None = None) -> Run:
+    def run(
+        self,
+        *,
+        once: bool = True,
+        available_now: bool = False,
+        progress: bool | None = None,
+        grace: float = GRACE,
+        debug: bool = False,
+    ) -> Run:
         """Run the query and return when it has ended, by default once the available records are processed.
 
         Ctrl-C, or interrupting the cell, ends it after the running batch.
@@ -222,11 +268,13 @@ class StreamQuery:
                 interrupted, after which the run is returned, too.
             available_now: as ``once``, but leave windows open for the next run.
             progress: whether to show progress; by default in a terminal or a notebook.
+            grace, debug: as for ``start``.
 
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
-        return self.start(once=once and not available_now, available_now=available_now).follow(progress)
+        ends = {"once": once and not available_now, "available_now": available_now}
+        return self.start(**ends, grace=grace, debug=debug).follow(progress)
 
     def results(self, *, latest: bool = False, key: Sequence[str] | None = None) -> pa.Table:
         """Return the results of all runs so far, from a sink of local files.
@@ -283,14 +331,23 @@ def load(path: FilePath, query: str | None = None, *, connections: FilePath | It
     >>> q
     <StreamQuery word-count: words (files) to files, emit OnUpdate>
     """
-    file, others = Path(path), _paths(connections)
-    models = load_queries(file, others)
-    chosen = [place for place, model in enumerate(models) if query in (None, model.name)]
+    queries = _queries_in(Path(path), _paths(connections))
+    chosen = [each for each in queries if query in (None, each.name)]
     if len(chosen) != 1:
-        names = ", ".join(model.name for model in models)
+        names = ", ".join(each.name for each in queries)
         wrong = f"the file has the queries {names}" if query is None else f"the file has no query {query}, only {names}"
-        raise MillraceError(Problem(wrong, f'choose one with query="{models[0].name}"', str(file)))
-    return StreamQuery._loaded(query_documents(file)[chosen[0]].value, models[chosen[0]], file, others)
+        raise MillraceError(Problem(wrong, f'choose one with query="{queries[0].name}"', str(path)))
+    return chosen[0]
+
+
+def _queries_in(file: Path, connections: Sequence[Path]) -> list[StreamQuery]:
+    """Return the queries of a file, checked once. Raises MillraceError with all problems of the file."""
+    models = load_queries(file, connections)
+    documents = [each.value for each in query_documents(file)]
+    return [
+        StreamQuery._loaded(document, model, file, connections)
+        for document, model in zip(documents, models, strict=True)
+    ]
 
 
 def validate(query: StreamQuery | FilePath, *, connections: FilePath | Iterable[FilePath] = ()) -> list[Problem]:
@@ -307,9 +364,9 @@ def validate(query: StreamQuery | FilePath, *, connections: FilePath | Iterable[
         return query.validate()
     warnings: list[Problem] = []
     problems: list[Problem] = []
-    for model in load_queries(Path(query), _paths(connections)):
+    for each in _queries_in(Path(query), _paths(connections)):
         try:
-            warnings += load(query, model.name, connections=connections).validate()
+            warnings += each.validate()
         except MillraceError as error:
             problems += error.problems
     if problems:

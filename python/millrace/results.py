@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,15 +30,37 @@ BATCH_ID = "_batch_id"
 """Column that orders the updates of a key: the row with the highest value is current."""
 
 
+@cache
+def _folder_of_process(process: int) -> tuple[Path, int]:
+    """Return the folder of all results that this process, of this id, keeps, and its lock.
+
+    It is removed when the process ends; those of processes that were killed, when the next one makes its own.
+    """
+    from millrace_jobs.disk import process_folder
+
+    folder, lock = process_folder("millrace-results-")
+    atexit.register(_remove, folder, process)
+    return folder, lock
+
+
+def _remove(folder: Path, process: int) -> None:
+    """Remove a folder of this process; a forked child has the same objects and must leave them to its parent."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class KeptResults:
     """A temporary folder for the results of a query that would only show them; it is removed with this object.
 
     The checkpoint is there, too, unless the query names one: such a query starts from the beginning at each run.
+    A process that inherits ``lock`` keeps the folder for as long as it runs, if this one is killed.
     """
 
     def __init__(self, query: QueryModel, most_bytes: int = MOST_BYTES) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="millrace-results-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        process = os.getpid()
+        whole, self.lock = _folder_of_process(process)
+        folder = Path(tempfile.mkdtemp(dir=whole))
+        weakref.finalize(self, _remove, folder, process)
         self._query, self._folder = query, folder
         self._most_bytes, self._bytes = most_bytes, 0
 

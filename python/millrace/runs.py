@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from millrace.progress import Batch, RunSummary, Status
 from millrace.results import KeptResults, read_results
 from millrace.tables import html_table, shown_figure
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.run_figures import Batch, RunSummary, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,24 +30,50 @@ if TYPE_CHECKING:
 KEPT_BATCHES = 10_000
 """Maximum number of batches that a run remembers; totals are of all."""
 
+_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
+"""Variables by which a notebook's kernel asks for colors, which errors of the process would have in their text."""
+
+_LAST_LINES_SECONDS = 5.0
+"""Seconds to wait for the last lines of a process that has ended: one that it started may hold the pipe open."""
+
 _SHOWN_BATCHES = 8
-_SHOWN = ("number", "rows", "rows_per_second", "utilization", "waiting", "imbalance", "algorithm", "late", "rejected")
+_SHOWN = (
+    "number",
+    "rows",
+    "rows_per_second",
+    "results",
+    "utilization",
+    "waiting",
+    "imbalance",
+    "algorithm",
+    "late",
+    "rejected",
+)
 
 
 class _Process:
     """A child process, its request and its events."""
 
-    def __init__(self, action: str, query: QueryModel, folder: Path, **options: Any) -> None:
+    def __init__(
+        self, action: str, query: QueryModel, folder: Path, *, inherited: Sequence[int] = (), **options: Any
+    ) -> None:
+        """Start it; with ``debug``, what it prints to standard error is printed here, in a notebook below the cell."""
         self._said: list[str] = []
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        debug = bool(options.get("debug"))
         self.handle = subprocess.Popen(
             [sys.executable, "-m", "millrace.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._log,
+            stderr=subprocess.PIPE if debug else self._log,
             start_new_session=True,
+            pass_fds=inherited,
+            env={name: value for name, value in os.environ.items() if name not in _COLORS},
         )
         assert self.handle.stdin is not None
+        self._copier = threading.Thread(target=self._copy, daemon=True) if debug else None
+        if self._copier is not None:
+            self._copier.start()
         request = {"action": action, "document": query.to_document(), "folder": str(folder), **options}
         with suppress(BrokenPipeError):  # it has ended already, and its output says why
             self.handle.stdin.write(json.dumps(request).encode() + b"\n")
@@ -61,15 +88,28 @@ class _Process:
         with suppress(BrokenPipeError):
             self.handle.stdin.close()
         self.handle.stdout.close()
+        if self._copier is not None:
+            self._copier.join(_LAST_LINES_SECONDS)
         self._log.seek(0)
         self._said = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
         self._log.close()
+
+    def _copy(self) -> None:
+        """Print what the process prints, and keep it as if it were not printed."""
+        assert self.handle.stderr is not None
+        for line in self.handle.stderr:
+            # whatever is closed here, reading goes on: a full pipe would stop the process
+            with suppress(ValueError):
+                self._log.write(line)
+            with suppress(OSError, ValueError):
+                print(line.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+        self.handle.stderr.close()
 
     def ended_early(self) -> MillraceError:
         """Return the error of a process that has ended without saying how."""
         reason = self._said[-1].removeprefix("error: ") if self._said else "it printed no reason"
         message = f"the process of the query ended with status {self.handle.returncode}: {reason}"
-        return MillraceError(Problem(message, "run it again: nothing is lost"))
+        return MillraceError(Problem(message, "" if "nothing is lost" in reason else "run it again: nothing is lost"))
 
 
 def ask(action: str, query: QueryModel, folder: Path) -> Mapping[str, Any]:
@@ -103,7 +143,7 @@ class Run:
     Made by ``StreamQuery.start`` and ``StreamQuery.run``. The process ends with this one at the latest.
     """
 
-    def __init__(self, query: StreamQuery, *, once: bool, leaves_open: bool) -> None:
+    def __init__(self, query: StreamQuery, *, once: bool, leaves_open: bool, grace: float, debug: bool) -> None:
         self._query = query
         self._changed = threading.Condition()
         self._batches: deque[Batch] = deque(maxlen=KEPT_BATCHES)
@@ -119,7 +159,9 @@ class Run:
         self._kept = KeptResults(query.model) if query.spec.sink.console is not None else None
         model = query.model if self._kept is None else self._kept.query
         self._spec = model.spec
-        self._process = _Process("run", model, query._folder, once=once, leaves_open=leaves_open)
+        options = {"once": once, "leaves_open": leaves_open, "grace": grace, "debug": debug}
+        inherited = () if self._kept is None else (self._kept.lock,)
+        self._process = _Process("run", model, query._folder, inherited=inherited, **options)
         threading.Thread(target=self._read, daemon=True).start()
 
     @property
@@ -230,20 +272,24 @@ class Run:
         Raises:
             MillraceError: the query cannot run, or has failed.
         """
-        from millrace.progress_display import shown_progress
-
         try:
-            with shown_progress(self._query.name, self.line, progress) as show:
-                while not self._has_ended:
-                    with self._changed:
-                        self._changed.wait(0.5)
-                    show()
-            return self.wait()
-        except KeyboardInterrupt:
-            self.stop()
+            self._show_until_end(progress)
+        except KeyboardInterrupt:  # it may come while the display begins, too
+            self._end()
+            self._show_until_end(progress)
+            self.wait()
             if self._once:
                 raise
-            return self
+        return self.wait()
+
+    def _show_until_end(self, progress: bool | None) -> None:
+        from millrace.progress_display import shown_progress
+
+        with shown_progress(self._query.name, self.line, progress) as show:
+            while not self._has_ended:
+                with self._changed:
+                    self._changed.wait(0.5)
+                show()
 
     def __enter__(self) -> Self:
         return self
@@ -311,6 +357,8 @@ class Run:
         """Return the state of the run in one line."""
         if (total := self._summary) is not None:
             return f"{total.rows:,} rows, {total.results:,} results in {total.batches:,} batches, {total.seconds:.1f} s"
+        if self._is_stopping and not self._has_ended:
+            return f"ending after the running batch, {self._rows:,} rows in {self._finished:,} batches"
         if self._status == "starting":
             return self._step
         batches = self.progress

@@ -1,4 +1,4 @@
-"""How the command line reads: the help of ``millrace`` in groups of commands, and the options that a command lacks.
+"""How the command line reads: the help of ``millrace`` in groups of commands, ``--debug`` of each, and missing options.
 
 The help has each command's whole first sentence. It is plain text, in a terminal and in a pipe, and imports nothing
 that typer has not loaded already.
@@ -6,7 +6,8 @@ that typer has not loaded already.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -24,7 +25,16 @@ _SENTENCE = 1000
 
 
 class GroupedHelp(TyperGroup):
-    """The commands of an application, under the headings of their ``rich_help_panel`` in the order above."""
+    """The commands of an application, under the headings of their ``rich_help_panel`` in the order above.
+
+    All of them have ``--debug``, which ``main`` looks for: those that do nothing else with it get it here.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for command in _leaves(self.commands):
+            if all("--debug" not in option.opts for option in command.params):
+                command.params.append(_debug_option())
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write one section for each group."""
@@ -38,6 +48,29 @@ class GroupedHelp(TyperGroup):
             if commands:
                 with formatter.section(heading):
                     formatter.write_dl(commands)
+
+
+def _leaves(commands: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the commands of an application and of its groups."""
+    for command in commands.values():
+        if hasattr(command, "commands"):
+            yield from _leaves(command.commands)
+        else:
+            yield command
+
+
+def _debug_option() -> Any:
+    """Return an option whose value no command gets."""
+    application = typer.Typer(add_completion=False)
+
+    @application.command()
+    def template(
+        debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    ) -> None: ...
+
+    (option,) = typer.main.get_command(application).params
+    option.expose_value = False
+    return option
 
 
 class AllMissingOptions(TyperCommand):

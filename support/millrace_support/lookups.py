@@ -43,7 +43,8 @@ class Lookup:
     def __post_init__(self) -> None:
         """Check that the options go together. Raises MillraceError."""
         if self.prefix and len(self.keys) != 1:
-            raise MillraceError(Problem(f"--prefix takes one KEY, not {len(self.keys)}", "look prefixes up in turn"))
+            message = f"--prefix takes one KEY, not {len(self.keys)}"
+            raise MillraceError(Problem(message, "look up one prefix at a time"))
 
     @property
     def is_page(self) -> bool:
@@ -87,7 +88,7 @@ class TableAnswer:
         return cls(text, found["query"], batch, found["rows"], found["next"], *times)
 
 
-def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswer:
+def look_up_at(url: str, lookup: Lookup, query: str | None = None, timeout: float = TIMEOUT) -> TableAnswer:
     """Look rows up at the URL of a run or a service; with ``query``, check that it is this query which answers.
 
     The token for a service is in the environment variable ``TOKEN_VARIABLE``.
@@ -102,11 +103,11 @@ def look_up_at(url: str, lookup: Lookup, query: str | None = None) -> TableAnswe
         host, port = None, None
     if host is None or parts.scheme not in ("http", "https") or (port is None and parts.scheme == "http"):
         hint = "write it as http://127.0.0.1:PORT/table, or https://HOST/table"
-        raise MillraceError(Problem(f"{url} is no URL of look-ups", hint))
+        raise MillraceError(Problem(f"{url} is not a URL of look-ups", hint))
     if parts.scheme == "https":
-        connection: HTTPConnection = HTTPSConnection(host, port, timeout=TIMEOUT, context=ssl.create_default_context())
+        connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
     else:
-        connection = HTTPConnection(host, port, timeout=TIMEOUT)
+        connection = HTTPConnection(host, port, timeout=timeout)
     try:
         answer = look_up(connection, lookup, f"{host}:{connection.port}", os.environ.get(TOKEN_VARIABLE))
     finally:
@@ -143,7 +144,7 @@ def look_up(connection: HTTPConnection, lookup: Lookup, place: str, token: str |
         raise MillraceError(Problem(problem, "check the URL")) from None
     if response.status == HTTPStatus.UNAUTHORIZED:
         hint = f"set {TOKEN_VARIABLE} to one of the tokens of spec.lookups"
-        raise MillraceError(Problem(f"the service at {place} does not take the token, or there is no token", hint))
+        raise MillraceError(Problem(f"the service at {place} rejects the token, or no token is set", hint))
     if response.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         raise TransientError(refusal)
     raise MillraceError(refusal)

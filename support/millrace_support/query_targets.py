@@ -1,4 +1,4 @@
-"""Targets of ``millrace explain`` and ``get``: a file, or a query on a cluster, each with options of its own.
+"""Targets of ``millrace explain``, ``get`` and ``report``: a file, or a query on a cluster, each with its options.
 
 It imports only what the command line has loaded already.
 """
@@ -57,8 +57,9 @@ def is_on_cluster(target: str, cluster: ClusterOptions, of_file: Mapping[str, ob
 
 
 def is_file(target: str) -> bool:
-    """Return whether ``target`` is a file rather than the name of a query."""
-    return "/" in target or target.endswith((".yaml", ".yml", ".json")) or Path(target).is_file()
+    """Return whether ``target`` is a file, or standard input, rather than the name of a query."""
+    is_path = target == "-" or "/" in target or target.endswith((".yaml", ".yml", ".json", ".jsonl"))
+    return is_path or Path(target).is_file()
 
 
 def _refuse(target: str, what: str, options: Mapping[str, object]) -> None:

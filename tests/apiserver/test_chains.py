@@ -58,6 +58,7 @@ def suspend(kubectl: Kubectl, wanted: bool) -> None:
     kubectl("patch", "sq", "orders", "--type=merge", "-p", json.dumps({"spec": {"suspend": wanted}}))
 
 
+@pytest.mark.in_turn
 def test_a_chain_is_shown_in_order_with_its_health_and_comes_to_rest(
     plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_a_crd_of_the_release_is_given_to_kubectl(plane, helm, release, tmp_path
     assert plane.get("crd", CRD)["metadata"]["uid"] == uid
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("values", ["default", "namespaced"])
 def test_with_the_rights_of_the_release_the_operator_lacks_nothing(plane, helm, release, tmp_path, values):
     """As it runs in its pods: two of them, by their service account, with its options but for Prometheus."""

@@ -70,6 +70,7 @@ def progressing(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return next(each for each in status_of(kubectl, name)["conditions"] if each["type"] == "Progressing")
 
 
+@pytest.mark.in_turn
 def test_queries_of_two_shards_follow_one_after_the_other_and_none_after_a_rollback(
     plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:

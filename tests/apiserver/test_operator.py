@@ -127,6 +127,7 @@ def writes(plane) -> int:
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in changing)
 
 
+@pytest.mark.in_turn
 def test_an_api_server_that_was_away_is_found_again(tmp_path_factory, tmp_path):
     from lab.control_plane import running_control_plane
 

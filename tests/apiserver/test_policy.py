@@ -40,7 +40,7 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
     "image": (
         {"image": "registry.example.com.evil.com/a"},
         'spec.image: "registry.example.com.evil.com/a" is not allowed in namespace {}; '
-        "write what matches one of registry.example.com/**",
+        "write a value that matches one of registry.example.com/**",
     ),
     "sidecar": (
         {"executors": {"podTemplate": SIDE}},
@@ -48,7 +48,7 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "account": (
         {"serviceAccountName": "admin"},
-        'spec.serviceAccountName: "admin" is not allowed in namespace {}; write what matches one of streams-*',
+        'spec.serviceAccountName: "admin" is not allowed in namespace {}; write a value that matches one of streams-*',
     ),
     "claim": (
         {"checkpoint": {"claimName": "other"}},
@@ -60,7 +60,7 @@ NOT_ALLOWED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "files": (
         {"sink": {"files": {"path": "/etc/out"}}},
-        'spec.sink.files.path: "/etc/out" is not allowed in namespace {}; write what matches one of /data/**',
+        'spec.sink.files.path: "/etc/out" is not allowed in namespace {}; write a value that matches one of /data/**',
     ),
     "setting": (
         {"sparkConf": {"spark.extraListeners": "a.B"}},

@@ -73,6 +73,7 @@ def test_a_driver_without_room_in_a_quota_is_reported_and_comes_when_there_is(ku
     wait_until(lambda: is_degraded(kubectl, "AsExpected"))
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(
     ("limit", "words"),
@@ -115,6 +116,7 @@ def test_replicas_without_room_are_reported(kubectl: Kubectl) -> None:
     wait_until(lambda: is_degraded(kubectl, "AsExpected"))
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 def test_executors_without_room_are_reported_and_the_query_is_ready(kubectl: Kubectl) -> None:
     make_quota(kubectl, {"limits.memory": "4Gi"})
@@ -162,6 +164,7 @@ HARD = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("has_default", [False, True], ids=["as-is", "with-defaults"])
 @pytest.mark.parametrize(("hard", "spec"), HARD, ids=[str(hard) for hard, _ in HARD])
 def test_as_many_pods_fit_as_the_api_server_takes(

@@ -32,8 +32,9 @@ def stored_when_released() -> list[Document]:
         document
         for document, spec in specs
         if not {"additionalOutputs", "labels", "eventLog", "lineage", "lookups", "code"} & spec.keys()
-        and "functions" not in spec["query"]
-        and not {"postgres", "mysql", "delta", "iceberg"} & spec["sink"].keys()
+        and not {"functions", "aggregates"} & spec["query"].keys()
+        and not {"postgres", "mysql", "delta", "iceberg", "python"} & spec["sink"].keys()
+        and spec.get("partitioner", {}).get("algorithm") != "python"
         and not any(map(_is_new, spec["sources"].values()))
         and not any(spec.get(part, {}).get("memory", "").endswith("i") for part in ("driver", "executors"))
     ]
@@ -46,9 +47,9 @@ def _is_new(source: Document) -> bool:
         return True
     if "connection" in source.get("kafka", {}):
         return True
-    return bool({"table", "timeFormats", "protobuf", "delta", "iceberg"} & source.keys()) or "." in source.get(
-        "watermark", {}
-    ).get("column", "")
+    return bool(
+        {"table", "timeFormats", "protobuf", "delta", "iceberg", "python"} & source.keys()
+    ) or "." in source.get("watermark", {}).get("column", "")
 
 
 @pytest.fixture(scope="module")

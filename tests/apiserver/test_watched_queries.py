@@ -56,6 +56,7 @@ def test_history_that_the_server_has_lost_is_made_up_for_by_a_list(plane, namesp
     assert len(lists) == 2
 
 
+@pytest.mark.in_turn
 def test_a_server_without_the_crd_is_refused_and_one_that_comes_back_is_followed_again(tmp_path, following):
     with running_control_plane(tmp_path) as plane:
         cluster = connect(plane.kubeconfig, None, None)

@@ -33,6 +33,7 @@ def command(start):
     return [each.replace("charts/", f"{ROOT}/charts/") for each in shlex.split(found)[1:]]
 
 
+@pytest.mark.in_turn
 def test_the_base_installs_an_operator_and_goes_away_again(plane):
     done = plane.kubectl(*command("apply --server-side -k"))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Own code in pods: an aggregator in a wheel from S3, which executors have from the driver alone, and its next version."""
+"""Own code in pods: an aggregator in a wheel from S3 or in a ConfigMap, which executors have from the driver alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from code_packages import entry, wheel
+from code_packages import digest, entry, wheel
 from lab import topics
 from lab.counting_query import Counting
 from lab.installation import Installation
@@ -104,3 +104,28 @@ def test_executors_run_the_code_that_the_query_names(
         assert {executor["metadata"]["name"]} < {*each["pods"].split()}, "the state is that of both versions"
     for text in (query.log, query.kubectl("get", "sq,cm,sts,pods,events", "-o", "json")):
         assert SECRET not in text
+
+
+def test_executors_run_a_module_of_a_config_map_as_soon_as_it_exists(counting: Counting) -> None:
+    query, module = counting.query, COUNTED.format(version="1.0")
+    code = {"configMap": {"name": "own-counts-1", "key": "own_counts.py"}, "sha256": digest(module.encode())}
+    query.apply(
+        counting.document(
+            query={"python": {"aggregator": "own_counts:Counted", "groupBy": ["name"]}},
+            executors={"initial": 1, "max": 1},
+            code=[code],
+        )
+    )
+    query.wait(lambda status: status.get("attempts"), "the missing ConfigMap is reported")
+    last = query.status["attempts"][-1]
+    assert last["reason"] == "CodeUnavailable"
+    assert "the namespace has no ConfigMap own-counts-1 with the key own_counts.py; make it" in last["message"]
+
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own-counts-1"}, "immutable": True}
+    query.kubectl("create", "-f", "-", document=config_map | {"data": {"own_counts.py": module}})
+    query.wait_until_settled()
+    counting.wait_for_progress()
+    (executor,) = query.executors
+    assert {each["pods"] for each in rows(counting)} == {executor["metadata"]["name"]}
+    assert {each["version"] for each in rows(counting)} == {"1.0"}
+    counting.check()

@@ -71,6 +71,7 @@ def document(servers: str, topic: str, folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("replicas", [4, 7])
 def test_slices_are_even_where_partitions_are_not(spark, broker, make_topic, tmp_path, replicas):
     topic = make_topic(PARTITIONS)

@@ -48,6 +48,7 @@ def test_readers_wait_for_open_transactions(broker, topic):
     assert values(broker, topic) == [b"True"]
 
 
+@pytest.mark.in_turn
 def test_a_broker_keeps_its_data_over_all_that_befalls_it(own_broker):
     topic = topics.make(own_broker, "kept")
     topics.fill(own_broker, topic, ["one"])

@@ -15,8 +15,8 @@ from lab.topics import committed, table_of
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
+from millrace_jobs.sinks import fetching
 from millrace_jobs.sinks.base import ResultBatch
-from millrace_jobs.sinks.kafka import fetching
 from millrace_jobs.sinks.kafka.table import TableSink
 from spark.streams import Stream
 from spark.tables import parquet

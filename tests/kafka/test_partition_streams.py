@@ -8,7 +8,7 @@ from lab.topics import open_transactions
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.run.state import replace_state
-from millrace_jobs.sinks.kafka import fetching
+from millrace_jobs.sinks import fetching
 from spark.streams import Stream
 from spark.tables import parquet
 

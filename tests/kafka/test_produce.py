@@ -153,6 +153,7 @@ def test_ctrl_c_flushes_and_counts(broker: Broker, topic: str, tmp_path: Path, t
         )
 
 
+@pytest.mark.in_turn
 def test_a_broker_that_goes_away_for_a_while_costs_no_message(own_broker: Broker, tmp_path: Path) -> None:
     arguments = [*named(own_broker, "bids"), "--partitions", "2", "--generate", "bid", "--rate", "3000"]
     command = [MILLRACE, "produce", *arguments, "--count", "20000"]

@@ -203,8 +203,9 @@ def test_a_checkpoint_older_than_the_topic_is_refused(broker, topic):
         driver(broker, topic, LastBatch(0, 0))
 
 
+@pytest.mark.in_turn
 def test_a_transaction_outlasts_a_restart_of_the_broker(own_broker):
-    """The coordinator of the group goes in the midst; librdkafka would wait for it for ever."""
+    """The coordinator of the group goes in the midst; librdkafka would wait for it forever."""
     topic = make(own_broker, "results")
     writer = driver(own_broker, topic)
     writer.write(batch(0), [(None, "a")])

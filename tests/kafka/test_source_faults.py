@@ -82,6 +82,7 @@ def the_rest(found: list[bytes], blocks: Iterator) -> list[bytes]:
     return found
 
 
+@pytest.mark.in_turn
 def test_a_broker_that_pauses_for_30_seconds_costs_no_record(shaken, filled, tmp_path):
     found, blocks = first_blocks(shaken, tmp_path, filled)
     shaken.pause()

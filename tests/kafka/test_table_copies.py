@@ -180,6 +180,7 @@ def run(driver: Driver, lives: Lives, chance: random.Random, batches: range) -> 
         lives.model.write(rows, watermark)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("end", ["closed", "killed"])
 def test_a_start_reads_nothing_where_the_copies_are_right(lives: Lives, end: str) -> None:
     chance = random.Random(3)
@@ -267,6 +268,7 @@ def recreate(lives: Lives) -> None:
     lives.model.rows = {}
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("fault", ["lost", "stale", "damaged", "truncated", "recreated"])
 def test_copies_that_are_not_right_are_read_again(lives: Lives, fault: str) -> None:
     chance, last = random.Random(5), 2

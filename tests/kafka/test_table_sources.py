@@ -121,6 +121,7 @@ SHOWN = """SELECT p.who AS user, p.n AS price, q.n AS plan, greatest(p.at, q.at)
 TOWN = "SELECT s.user, s.price, s.plan, t.town FROM shown s LEFT JOIN towns t ON t.who = s.user"
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 def test_a_query_reads_the_table_of_another_with_its_deletes(broker, make_topic, tmp_path):
     topics = [make_topic(2, cleanup_policy="compact") for _ in range(2)]

@@ -185,6 +185,7 @@ def test_what_is_missing_is_said(place: ObjectPath, tmp_path: Path) -> None:
         FilesSource("events", "s3a://no-such-bucket/a/*", "json", SCHEMA, str(tmp_path / "log"))
 
 
+@pytest.mark.in_turn
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_killed_run_goes_on_with_input_and_checkpoint_in_s3(place: ObjectPath, tmp_path: Path, s3: S3Server) -> None:

@@ -28,6 +28,7 @@ def run(tmp_path: Path, place: ObjectPath) -> Run:
     return Run(tmp_path, place)
 
 
+@pytest.mark.in_turn
 def test_a_run_uses_the_store_and_the_login_that_the_query_names(
     tmp_path: Path, place: ObjectPath, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_run_uses_the_store_and_the_login_that_the_query_names(
     assert "last batch" in shown.stdout
 
 
+@pytest.mark.in_turn
 def test_operators_on_tables_upload_snapshots_of_their_state(tmp_path: Path, place: ObjectPath, s3: S3Server) -> None:
     final = {"emit": "OnWindowClose", "sink": {"files": {"path": str(tmp_path / "final"), "format": "parquet"}}}
     run = Run(tmp_path, place, additionalOutputs={"final": final})
@@ -105,6 +107,7 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(
     run.check()
 
 
+@pytest.mark.in_turn
 def test_files_are_read_once(tmp_path: Path, place: ObjectPath) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()

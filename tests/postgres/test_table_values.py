@@ -107,8 +107,8 @@ REFUSED = [
     ("n BIGINT, v DOUBLE", "v numeric(9,2)", "is numeric, which DOUBLE cannot hold without loss", "DECIMAL(p,s)"),
     ("n BIGINT, v BIGINT", "v text", "is text, which BIGINT cannot hold without loss", "declare it STRING"),
     ("n BIGINT, v STRING", "v bytea", "is bytea, which STRING cannot hold without loss", "declare it BINARY"),
-    ("n BIGINT, v STRING", "v integer[]", "is integer[], whose values are none of single columns", "to_json(v)::text"),
-    ("n BIGINT, v STRING", "v int4range", "is int4range, whose values are none", "to_json(v)::text"),
+    ("n BIGINT, v STRING", "v integer[]", "is integer[], which has no values of a single column", "to_json(v)::text"),
+    ("n BIGINT, v STRING", "v int4range", "is int4range, which has no values of a single column", "to_json(v)::text"),
     ("n BIGINT, v ARRAY<INT>", "v integer[]", "column v is ARRAY, which no column of PostgreSQL is read as", "STRING"),
     ("n BIGINT, w INT", "v integer", 'has no such column (column "w" does not exist)', "schema"),
 ]

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from itertools import compress
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, NamedTuple
@@ -36,12 +37,25 @@ _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PLAIN = re.compile(r'(\S+?)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
+_PROGRESS = re.compile(r"(starting|started|batch|finished|drained|failed)=|note: ")
+"""How the lines begin that a run prints to standard error about its progress."""
+
+
 class Result(NamedTuple):
-    """The output of a command. With a pseudo-terminal, ``out`` is all of it, without colors."""
+    """The output of a command: ``err`` is what it says of errors, ``out`` all else, with its progress at the end.
+
+    With a pseudo-terminal, ``out`` is all of it, without colors.
+    """
 
     status: int
     out: str
     err: str
+
+    @classmethod
+    def of_outputs(cls, status: int, out: str, err: str) -> Result:
+        """Return the result of a command with these standard outputs."""
+        progress, errors = split_progress(err)
+        return cls(status, out + progress, errors)
 
     @property
     def summary(self) -> dict[str, str]:
@@ -56,6 +70,14 @@ class Result(NamedTuple):
         assert "Traceback" not in self.out + self.err
         for text in said:
             assert text in self.err
+
+
+def split_progress(err: str) -> tuple[str, str]:
+    """Return the lines of standard error about progress, and the others."""
+    lines = err.splitlines(keepends=True)
+    found = [_PROGRESS.match(line) is not None for line in lines]
+    progress, others = ("".join(compress(lines, chosen)) for chosen in (found, [not each for each in found]))
+    return progress, others
 
 
 def fields(line: str) -> dict[str, str]:
@@ -123,6 +145,10 @@ class Project:
         """Run a command in a process that all tests share, so that the JVM is started once."""
         return _shared_process().run(self.folder, arguments)
 
+    def outputs(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command in that process; return its status, its standard output and its standard error."""
+        return _shared_process().outputs(self.folder, arguments)
+
     def start(self, *arguments: str, terminal: bool = False) -> Running:
         """Start a command in a process of its own."""
         return Running([MILLRACE, *arguments], self.folder, terminal=terminal)
@@ -177,12 +203,12 @@ class Running:
         """Wait until the pattern was printed ``times`` times, and return everything printed so far."""
         deadline = time.monotonic() + PATIENCE
         with self._changed:
-            while len(re.findall(pattern, self._text["out"])) < times:
+            while len(re.findall(pattern, text := self._text["out"] + self._text["err"])) < times:
                 assert self.process.poll() is None, f"it ended without {pattern!r}: {self._text}"
                 assert self._changed.wait(min(deadline - time.monotonic(), 1.0)) or time.monotonic() < deadline, (
                     f"no {pattern!r} in {PATIENCE} s: {self._text}"
                 )
-            return self._text["out"]
+            return text
 
     def press_ctrl_c(self) -> None:
         """Press Ctrl-C in the terminal, which sends SIGINT to its foreground processes."""
@@ -193,7 +219,7 @@ class Running:
         status = self.process.wait(PATIENCE)
         for reader in self._readers:
             reader.join(PATIENCE)
-        return Result(status, _CONTROLS.sub("", self._text["out"]), self._text["err"])
+        return Result.of_outputs(status, _CONTROLS.sub("", self._text["out"]), self._text["err"])
 
     def processes(self) -> set[int]:
         """Return the ids of the command's processes and their descendants."""
@@ -255,10 +281,15 @@ class CommandProcess:
 
     def run(self, folder: Path, arguments: tuple[str, ...]) -> Result:
         """Run a command in a folder."""
+        return Result.of_outputs(*self.outputs(folder, arguments))
+
+    def outputs(self, folder: Path, arguments: tuple[str, ...]) -> tuple[int, str, str]:
+        """Run a command in a folder; return its status, its standard output and its standard error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps([str(folder), *arguments]), file=self._process.stdin, flush=True)
-        return Result(*json.loads(self._process.stdout.readline()))
+        status, out, err = json.loads(self._process.stdout.readline())
+        return status, out, err
 
 
 @cache

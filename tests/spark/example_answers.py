@@ -24,6 +24,7 @@ _SCRIPTS = {
     "words.py": "out/data/words.csv",
     "rides.py": "out/data/rides.csv",
     "rides_by_hour.py": "out/data/rides-by-hour",
+    "rides_database.py": "out/data/rides.db",
     "tasks.py": "out/data/tasks.csv",
     "tpch.py": "out/data",
 }
@@ -230,6 +231,26 @@ EXAMPLES = {
         1,
         "words-by-syllables",
         updates=True,
+    ),
+    "42": Example(
+        f"""WITH ride AS {windows("rides", "pickup", 1_800, 1_800)},
+            going AS (SELECT since, start_x, start_y, end_x || '/' || end_y AS destination, count(*) AS n
+                FROM ride GROUP BY ALL),
+            best AS (SELECT since, start_x, start_y, list({{value: destination, count: n, at_most: n}}
+                ORDER BY n DESC, destination)[:2] AS destinations FROM going GROUP BY ALL)
+            SELECT since, start_x, start_y, count(*), round(avg(fare), 2), list(fare ORDER BY fare DESC)[:3],
+                [count(*) FILTER (fare < 10), count(*) FILTER (fare >= 10 AND fare < 20), count(*) FILTER (fare >= 20)],
+                destinations
+            FROM ride JOIN best USING (since, start_x, start_y) GROUP BY since, start_x, start_y, destinations""",
+        3,
+        "fares-by-area",
+    ),
+    "44": Example("SELECT word, count(*) FROM words GROUP BY word", 1, "word-count-by-fewest-keys", updates=True),
+    "45": Example(
+        f"""SELECT since, start_x, start_y, count(*), round(sum(fare), 2)
+            FROM {windows("rides", "pickup", 900, 900)} GROUP BY ALL""",
+        3,
+        "fares-by-cell",
     ),
 }
 

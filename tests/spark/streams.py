@@ -53,6 +53,7 @@ def stream_document(
     *,
     schema: str,
     sql: str = "",
+    aggregates: dict[str, Any] | None = None,
     python: dict[str, Any] | None = None,
     watermark: tuple[str, str] | None = None,
     emit: str = "OnUpdate",
@@ -79,7 +80,7 @@ def stream_document(
         "metadata": {"name": "stream"},
         "spec": {
             "sources": {"events": source} | {name: source | own for name, own in others.items()},
-            "query": {"sql": sql} if sql else {"python": python},
+            "query": ({"sql": sql} if sql else {"python": python}) | ({"aggregates": aggregates} if aggregates else {}),
             "sink": sink or {"files": {"path": str(folder / "results")}},
             "emit": emit,
             "batchInterval": "50ms",

@@ -55,6 +55,7 @@ def compiled(spark, folder, sql: str, placing: Placing, sizes: list[int]) -> lis
     return spy.compiled[: len(sizes)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("sql", "placing"), [(BY_KEY, NATIVE), (TUMBLING, NATIVE), (BY_UPPER_KEY, HASH)])
 def test_a_plan_with_work_for_each_record_is_compiled_at_first_and_for_many(spark, tmp_path, sql, placing):
     found = compiled(spark, tmp_path, sql, placing, [FEW] * 4 + [MANY] * 4)

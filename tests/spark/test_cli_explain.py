@@ -86,7 +86,10 @@ NEAR = "e.who = p.who AND p.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
         ),
         (
             "python-aggregator",
-            {"query": {"python": {"aggregator": "spark.broken_aggregators:Rows", "groupBy": ["who"]}}},
+            {
+                "query": {"python": {"aggregator": "spark.broken_aggregators:Rows", "groupBy": ["who"]}},
+                "partitioner": {"algorithm": "cam"},
+            },
         ),
     ],
 )

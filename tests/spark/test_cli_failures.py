@@ -91,7 +91,10 @@ def test_a_metrics_port_that_is_taken_is_refused(project: Project) -> None:
 @pytest.mark.parametrize(
     ("aggregator", "said"),
     [
-        ("nowhere:Rows", "'nowhere:Rows' cannot be imported: No module named 'nowhere'; name its wheel in spec.code"),
+        (
+            "nowhere:Rows",
+            "'nowhere:Rows' cannot be imported: No module named 'nowhere'; put it beside the query's file",
+        ),
         ("spark.broken_aggregators:Row", "has no class 'Row'; write one of its classes: "),
         ("spark.broken_aggregators:WithoutMerge", "has no init, update, merge, finish"),
         ("spark.broken_aggregators:FailsWhenMade", "RuntimeError: the model file is not there (broken_aggregators.py"),

@@ -50,6 +50,19 @@ def assert_page_agrees(page: tuple[int, str], printed: list[dict[str, str]]) -> 
     assert "Records are late" in plain
 
 
+def assert_report_agrees(project: Project, printed: list[dict[str, str]]) -> None:
+    """The report of the run's record has every batch, every plan and the end."""
+    result = project.millrace("report", "run.jsonl", "-o", "-")
+    assert result.status == 0, result
+    plain = re.sub(r"<[^>]*>", " ", result.out)
+    for batch in printed:
+        assert re.search(rf" {batch['batch']} +\d\d:\d\d:\d\d +{batch['rows']} ", plain)
+    assert re.search(r"hash, n=2, m=2, epoch \d+ became pkg, n=7, m=1, epoch \d+\.", plain)
+    assert "The plan stays as it is: plan.yaml:1: parallelism" in plain.replace("the plan stays", "The plan stays")
+    assert "The run has ended after it was asked to." in plain
+    assert "End of the record" not in plain
+
+
 def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("00.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n2024-01-01T00:00:02Z,b,2\n")
@@ -57,7 +70,7 @@ def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path
     query = project.query(
         SQL, emit="OnWindowClose", source={"corruptRecords": {"policy": "Drop"}}, batchInterval="100ms"
     )
-    with project.start("run", query, "--plan", "plan.yaml") as run:
+    with project.start("run", query, "--plan", "plan.yaml", "--record", "run.jsonl") as run:
         started = run.wait_for(r"started=.*\n")
         base = fields(started)["metrics"].removesuffix("/metrics")
         assert get(f"{base}/healthz")[0] == 200
@@ -105,6 +118,7 @@ def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path
     assert set(wanted) <= said.keys()
     assert wrong == []
     assert_page_agrees(page, printed)
+    assert_report_agrees(project, printed)
     assert said["millrace_record_latency_seconds_count"] == 6  # the files' times are those of this test
     assert said["millrace_record_latency_seconds_bucket 600.0"] == 6
     assert said["millrace_checkpoint_write_seconds_count"] == len(printed)
@@ -115,8 +129,9 @@ def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path
     assert 0 < said["millrace_checkpoint_volume_free_bytes"] <= said["millrace_checkpoint_volume_size_bytes"]
     assert said["millrace_last_progress_time_seconds"] > 0
 
-    last = project.millrace("run", query, "--once")
-    assert last.status == 0, last
+    status, out, err = project.outputs("run", query, "--once")
+    assert (status, out) == (0, ""), err  # progress is no result
+    assert "\nbatch=" in err
     assert project.results() == Counter(
         {
             ("2024-01-01T00:00:00.000000Z", "a", "1", "1"): 1,

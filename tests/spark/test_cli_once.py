@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from datetime import datetime
@@ -125,6 +126,18 @@ def test_an_empty_folder_is_an_input_without_records(tmp_path: Path) -> None:
         assert (empty.summary["finished"], empty.summary["rows"], empty.summary["results"]) == ("query", "0", "0")
 
 
+def test_results_are_the_standard_output_and_progress_is_not(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    give(project, "csv", "first", RECORDS)
+    query = project.query("SELECT who, n FROM events", sink={"console": {"rows": 2}})
+    status, results, progress = project.outputs("run", query, "--once")
+    assert status == 0, progress
+    assert re.fullmatch(r"(who=\w+ n=\d+\n){2}", results)
+    assert re.search(r"^note: results of batch 0, first 2 of \d+ \(spec\.sink\.console\.rows\)$", progress, re.M)
+    assert re.search(r"^batch=0 .*\n", progress, re.M)
+    assert progress.splitlines()[-1].startswith("finished=query ")
+
+
 @pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose"])
 def test_a_run_without_new_input_says_so_and_how_to_start_over(tmp_path: Path, emit: str) -> None:
     project = Project(tmp_path)
@@ -135,7 +148,7 @@ def test_a_run_without_new_input_says_so_and_how_to_start_over(tmp_path: Path, e
     again = project.millrace("run", query, "--once")
     assert (again.status, again.summary["batches"]) == (0, "0"), again
     places = f"{tmp_path / 'checkpoint'} and {tmp_path / 'out'}"
-    said = f"nothing new: all input was processed by an earlier run; remove {places} to start over"
+    said = f"note: nothing new: all input was processed by an earlier run; remove {places} to start over"
     assert said in again.out.splitlines()
     for folder in ("checkpoint", "out"):
         shutil.rmtree(tmp_path / folder)

@@ -47,6 +47,7 @@ def watermark(stream: Stream) -> int:
     return SparkLog(checkpoint_root(stream.query) / "spark").watermark_ms()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("placing", [("pkg", 2, 2), ("native", 2, 2)])
 def test_windows_that_a_dead_process_closed_and_did_not_write_are_written(spark, tmp_path, placing: Placing):
     stream = Stream(

@@ -52,6 +52,7 @@ def batches(monkeypatch) -> Iterator[list[tuple[bool, int]]]:
 ROUTED, NATIVE = ("pkg", 2, 2), ("native", 2, 2)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("asked", "placings"),
     [

@@ -1,6 +1,6 @@
 """Joins of two streams give the rows that DuckDB has for the whole input, by Spark's own plan and by operators on tables.
 
-Spark's operator takes NULL for a key, keeps rows without an event time for ever, and removes rows by what is no event
+Spark's operator takes NULL for a key, keeps rows without an event time forever, and removes rows by what is no event
 time; see ``queries.native.joins``.
 """
 

@@ -32,7 +32,7 @@ Path("ended").touch()
 class NoZygote:
     """In place of the zygote, which imports for more than a second, and which ``test_zygote`` is about."""
 
-    def __init__(self, *, quiet):
+    def __init__(self, *, quiet, grouping):
         self.settings = {}
 
     def finish(self):

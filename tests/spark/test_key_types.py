@@ -63,6 +63,7 @@ def as_spark_groups(value: Any) -> Any:
     return value
 
 
+@pytest.mark.in_turn
 def test_every_algorithm_groups_by_all_types_at_once(spark, tmp_path):
     placings: list[Placing] = [(name, 7, 3) for name in ALGORITHMS]
     fed = batches(len(placings))

@@ -90,12 +90,15 @@ def test_a_run_that_found_no_record_says_where_it_looked(tmp_path: Path) -> None
     query = project.query(SQL)
     empty = project.millrace("run", query, "--once")
     assert empty.status == 0, empty
-    assert f"no record was read: source events found no files in {project.inbox}" in empty.out.splitlines()
+    assert f"note: no record was read: source events found no files in {project.inbox}" in empty.out.splitlines()
     project.give("a.csv", "")
     project.give("b.csv", "at,who,n\n")
     none = project.millrace("run", query, "--once")
     assert none.status == 0, none
-    assert f"no record was read: source events found no record in the files in {project.inbox}" in none.out.splitlines()
+    assert (
+        f"note: no record was read: source events found no record in the files in {project.inbox}"
+        in none.out.splitlines()
+    )
 
 
 def test_a_run_that_waits_for_files_says_so_once(tmp_path: Path) -> None:
@@ -107,4 +110,4 @@ def test_a_run_that_waits_for_files_says_so_once(tmp_path: Path) -> None:
         project.give("b.csv", "at,who,n\n2024-01-01T00:00:01Z,a,1\n")
         out = run.wait_for("rows=1", 2)
     assert out.count(HINT) == 1
-    assert f"all records were read of the files in {project.inbox}: {HINT}" in out.splitlines()
+    assert f"note: all records were read of the files in {project.inbox}: {HINT}" in out.splitlines()

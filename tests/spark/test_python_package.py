@@ -86,8 +86,11 @@ def test_ctrl_c_ends_a_run_that_goes_on_which_is_then_returned(folder: Path) -> 
 
 def test_a_process_that_dies_is_reported_with_the_last_that_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["broken", os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a notebook
     Path("broken/rich").mkdir(parents=True)
-    Path("broken/rich/__init__.py").write_text("raise SystemExit('no rich here')")
+    Path("broken/rich/__init__.py").write_text(
+        "import os\nraise SystemExit(os.environ.get('FORCE_COLOR', 'no rich here'))"
+    )
     query = millrace.StreamQuery("totals", sources={"events": SOURCE}, query=SQL)
     with pytest.raises(millrace.MillraceError, match="ended with status 1: no rich here; run it again"):
         query.run(progress=False)

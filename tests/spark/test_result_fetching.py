@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.changes import WEIGHT
+from millrace_jobs.sinks import fetching
 from millrace_jobs.sinks.base import ResultKeys
-from millrace_jobs.sinks.kafka import fetching, table_results
-from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher, _limited
+from millrace_jobs.sinks.fetching import PARTS, ResultFetcher, _limited
+from millrace_jobs.sinks.kafka import table_results
 from millrace_jobs.sinks.kafka.table_results import TableResults
 
 pytestmark = pytest.mark.spark

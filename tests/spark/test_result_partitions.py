@@ -48,6 +48,7 @@ class Counted(Sink):
         pass
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("query", "places"),
     [

@@ -104,7 +104,7 @@ def test_files_are_no_tables_where_a_setting_lets_spark_read_them(trips: SparkSe
     trips.conf.set("spark.sql.runSQLOnFiles", "true")
     try:
         for sql in (f"SELECT * FROM text.`{tmp_path}`", f"SELECT (SELECT max(value) FROM text.`{tmp_path}`) AS x"):
-            with pytest.raises(MillraceError, match="which is none of the sources"):
+            with pytest.raises(MillraceError, match="which is not one of the sources"):
                 check_scope(trips, sql)
     finally:
         trips.conf.set("spark.sql.runSQLOnFiles", "false")
@@ -243,20 +243,21 @@ def test_a_run_is_confined_by_every_algorithm(project: Project, algorithm: str) 
     assert sum(project.results().values()) == 2
 
 
+@pytest.mark.in_turn
 def test_a_run_follows_no_link_out_of_its_folders(project: Project) -> None:
     sql = "SELECT who, count(*) AS n FROM events GROUP BY who"
     (project.folder / "token").write_text("at,who,n\n2024-01-01T00:00:00Z,secret,1\n", encoding="utf-8")
     (project.folder / "in" / "b.csv").symlink_to("../token")
     with project.start("run", project.query(sql), "--once") as running:
-        running.finish().assert_failed("in/b.csv, which leads to", "is on no volume that the query mounts for data")
+        running.finish().assert_failed("in/b.csv, which leads to", "is not on a volume that the query mounts for data")
     (project.folder / "in" / "b.csv").unlink()
     (project.folder / "out").mkdir()
     (project.folder / "out" / "below").symlink_to("../../elsewhere")
     elsewhere = project.query(sql, sink={"files": {"path": "out/below", "format": "csv"}})
     with project.start("run", elsewhere, "--once") as running:
-        running.finish().assert_failed("out/below, which leads to", "is on no volume that the query mounts for data")
+        running.finish().assert_failed("out/below, which leads to", "is not on a volume that the query mounts for data")
     (project.folder / "elsewhere").mkdir()
     (project.folder / "out" / "_staging").symlink_to("../elsewhere")
     with project.start("run", project.query(sql), "--once") as running:
-        running.finish().assert_failed("is on no volume that the query mounts for data")
+        running.finish().assert_failed("is not on a volume that the query mounts for data")
     assert list((project.folder / "elsewhere").iterdir()) == []

@@ -33,6 +33,7 @@ GROUPED = (
 SCHEMA = "since TIMESTAMP, until TIMESTAMP, who STRING, n BIGINT, top DOUBLE"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["hash", "native"])
 def test_three_queries_read_one_anothers_text(tmp_path: Path, algorithm: str) -> None:
     project = Project(tmp_path)

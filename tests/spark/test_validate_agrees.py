@@ -25,7 +25,7 @@ _PLAIN = (
     "emit On",
     "has no key for Spark",
     "would keep its records",
-    "would wait for ever",
+    "would wait forever",
     "needs a key",
     "subquery outside of FROM",
     "columns with the name",

@@ -31,6 +31,7 @@ ANSWER = "Cannot find endpoint"
 """What a local driver says to an executor that it lets in: it takes none."""
 
 
+@pytest.mark.in_turn
 def test_with_the_secret_an_executor_is_answered(ends):
     assert ANSWER in ends["right"]
 

@@ -58,11 +58,12 @@ class _SharedSpark(Job):
 def run_once(file: Path, *, leaves_open: bool = False) -> Outcome:
     """Run the query in a file as ``millrace run --once`` does, or as ``--available-now``, which leaves windows open."""
     said = io.StringIO()
+    console = Console(file=said, width=10_000)
     how, message = "finished", ""
     try:
         (query,) = load_queries(file)
         with _SharedSpark(
-            query, once=True, file=file, console=Console(file=said, width=10_000), leaves_open=leaves_open
+            query, once=True, file=file, console=console, results=console, leaves_open=leaves_open
         ) as job:
             job.run()
     except MillraceError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import re
@@ -54,7 +55,7 @@ def millrace(
         with pytest.raises(SystemExit) as end:
             main()
         assert isinstance(end.value.code, int)
-        return Result(end.value.code, *capfd.readouterr())
+        return Result.of_outputs(end.value.code, *capfd.readouterr())
 
     yield run
     for number, handler in handlers.items():
@@ -191,6 +192,23 @@ def test_validate_accepts_files_that_were_read_and_have_gone(project: Project, m
     assert millrace("validate", file) == Result(0, "1 file without a problem\n", "")
 
 
+@pytest.mark.parametrize(
+    ("path", "schema", "said"),
+    [("inn/*.csv", "who STRING", "no file matches this path"), ("in/*.csv", "whom STRING", "whom")],
+)
+def test_validate_checks_places_and_headers_also_after_an_earlier_run(
+    project: Project, millrace: Millrace, path: str, schema: str, said: str
+) -> None:
+    project.give("1.csv", RECORDS)
+    (project.folder / "checkpoint" / "sources" / "events").mkdir(parents=True)
+    stat = (project.inbox / "1.csv").stat()
+    seen = {"path": str(project.inbox / "1.csv"), "size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    project.write("checkpoint/sources/events/files.jsonl", json.dumps(seen) + "\n")
+    source = {"files": {"path": path, "format": "csv"}, "schema": schema, "watermark": None}
+    sql = f"SELECT {schema.partition(' ')[0]} FROM events"
+    assert said in millrace("validate", project.query(sql, source=source, batchInterval="1s")).out
+
+
 def test_validate_takes_an_aggregator_over_messages_with_metadata(project: Project, millrace: Millrace) -> None:
     kafka = {"bootstrapServers": "127.0.0.1:1", "topic": "events", "includeMetadata": True}
     python = {"aggregator": "trouble.aggregators:Extremes", "options": {"column": "_offset"}, "groupBy": ["who"]}
@@ -214,7 +232,7 @@ def test_validate_checks_the_parameters_of_the_partitioner(project: Project, mil
     [
         (
             "nowhere.sums:Sums",
-            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; name its wheel in spec.code",
+            "'nowhere.sums:Sums' cannot be imported: No module named 'nowhere'; put it beside the query's file",
         ),
         ("sums:Mean", "module 'sums' has no class 'Mean'; write one of its classes: Sums"),
     ],
@@ -289,6 +307,28 @@ def test_validate_and_explain_refuse_what_cannot_run_as_a_stream(
     assert result.status == 1, result
     assert said in result.out + result.err
     assert "Spark does not accept" not in result.out + result.err  # it was not started
+
+
+@pytest.mark.parametrize("command", [("run", "--once"), ("explain",)])
+def test_a_query_from_standard_input_is_refused_with_its_lines(
+    project: Project, millrace: Millrace, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    text = (project.folder / project.query(SQL, batchInterval="soon")).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    result = millrace(*command, "-")
+    result.assert_failed("spec.batchInterval: ")
+    assert re.match(r"error: stdin:\d+: ", result.err), result
+
+
+def test_own_code_of_a_query_from_standard_input_is_in_the_working_folder(
+    project: Project, millrace: Millrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.give("1.csv", RECORDS)
+    project.write("tallies.py", "class Sums: ...\n")
+    python = {"aggregator": "tallies:Mean", "groupBy": ["who"]}
+    text = (project.folder / project.query(query={"python": python}, batchInterval="1s")).read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert "module 'tallies' has no class 'Mean'; write one of its classes: Sums" in millrace("validate", "-").out
 
 
 def test_run_refuses_missing_and_broken_files_and_several_queries(project: Project, millrace: Millrace) -> None:

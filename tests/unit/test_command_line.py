@@ -1,9 +1,12 @@
 """How the command line reads: its help in groups, completion, and what several options lack."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from millrace_jobs.cli import _add_other_commands, app
@@ -52,6 +55,23 @@ def test_the_shell_completes_commands() -> None:
     asked = {"_MILLRACE_COMPLETE": "complete_bash", "COMP_WORDS": "millrace s", "COMP_CWORD": "1"}
     assert set(millrace(**asked).stdout.split()) == {"state", "status", "suspend", "scale", "simulate"}
     assert "--install-completion" in millrace("--help").stdout
+
+
+def commands_of(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+def test_every_command_takes_debug() -> None:
+    _add_other_commands()
+    found = dict(commands_of(typer.main.get_command(app)))
+    assert {"run", "state show", "status", "model minimize", "simulate", "crd"} <= found.keys()
+    for name, command in found.items():
+        assert [option.opts for option in command.params].count(["--debug"]) == 1, name
+    assert millrace("crd", "--debug").exit_code == 0
 
 
 def test_all_missing_options_are_reported_at_once() -> None:

@@ -249,6 +249,17 @@ def test_a_zygote_ends_with_its_starter_once_its_children_have_ended(folder):
     process.communicate()
 
 
+def test_children_of_a_zygote_for_grouping_begin_with_what_that_takes(folder):
+    (folder / "loaded.py").write_text("import sys; print({'pyarrow.acero', 'numba.core.types'} <= sys.modules.keys())")
+    zygote = Zygote(quiet=False, grouping=True)
+    try:
+        environment = os.environ | zygote.settings | {"MILLRACE_PYTHON": sys.executable, "PYTHONPATH": str(folder)}
+        found = subprocess.run([PYTHON, "-m", "loaded"], env=environment, cwd=folder, capture_output=True, text=True)
+    finally:
+        zygote.finish()
+    assert found.stdout.strip() == "True", found.stderr
+
+
 def test_a_zygote_that_is_ended_at_once_leaves_no_folder():
     zygote = Zygote(quiet=True)
     zygote.end()

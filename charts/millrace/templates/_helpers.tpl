@@ -79,6 +79,9 @@ annotations:
 
 {{/* What of the values cannot be, and no schema can say as clearly. */}}
 {{- define "millrace.check" -}}
+{{- if and .Values.page.enabled (eq (int .Values.page.port) (int .Values.metrics.port)) }}
+{{- fail (printf "page.port and metrics.port are both %d: write another port for one of them" (int .Values.page.port)) }}
+{{- end }}
 {{- with .Values.prometheus }}
 {{- range $name := list "caSecret" "tokenSecret" "basicAuthSecret" }}
 {{- if and (get $.Values.prometheus $name).name (not $.Values.prometheus.url) }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
+from millrace_api.model.functions import PYTHON_PATH
 from millrace_api.model.values import ByteSize, Cores, Count, Number, Parameters, Text, Uri
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
@@ -33,6 +35,7 @@ class Algorithm(StrEnum):
     DALTON = "dalton"
     PROMPT = "prompt"
     DAGREEDY = "dagreedy"
+    PYTHON = "python"
 
 
 class Placement(StrEnum):
@@ -96,6 +99,10 @@ class PartitionerPod(Pod):
     memory: ByteSize = Field(default=ByteSize("1g"), description="Memory of the pod, all of it: it runs no JVM.")
 
 
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(PYTHON_PATH, value) is not None
+
+
 CPU_LIMIT_VARIABLE = "MILLRACE_CPU_LIMIT"
 """Environment variable with the CPU that the container of a partitioner replica may use, in thousandths of a core."""
 
@@ -103,11 +110,31 @@ CPU_LIMIT_VARIABLE = "MILLRACE_CPU_LIMIT"
 class PartitionerSpec(Model):
     """How records are placed on workers."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "algorithm python needs the class that places records",
+            'write parameters: {class: "module:Class"}, such as "mypackage.placing:Sticky"',
+            ("algorithm",),
+            None,  # as CEL, tools.crd_compatibility could not see that no stored object breaks it
+            lambda spec: spec.algorithm is not Algorithm.PYTHON or _is_path(spec.parameters.get("class")),
+        ),
+        Rule(
+            "algorithm python runs in the job's own tasks",
+            "write placement: Inline, or leave it out",
+            ("placement",),
+            None,  # as above
+            lambda spec: spec.algorithm is not Algorithm.PYTHON or spec.placement is PlacementSetting.INLINE,
+        ),
+    )
+
     algorithm: Annotated[Algorithm, IN_PLACE] = Field(
-        default=Algorithm.AUTO, description="Partitioning algorithm; auto chooses and switches."
+        default=Algorithm.AUTO,
+        description="Partitioning algorithm; auto chooses and switches, python is a class of your own.",
     )
     parameters: Annotated[Parameters, IN_PLACE] = Field(
-        default={}, description="Settings of the algorithm, such as choices: 2 for pkg."
+        default={},
+        description="Settings of the algorithm, such as choices: 2 for pkg; of python, class: module:Class, and "
+        "arguments of the class.",
     )
     placement: Annotated[PlacementSetting, IN_PLACE] = Field(
         default=PlacementSetting.INLINE,

@@ -27,6 +27,8 @@ class ExternalKind(StrEnum):
     OIDC_ENDPOINTS = "token_endpoints"
     LINEAGE = "lineage"
     CODE = "code"
+    CODE_CONFIG_MAPS = "code_config_maps"
+    """A ConfigMap with code in the query's namespace."""
     CONNECTIONS = "connections"
     """A Connection in the query's namespace."""
     SECRETS = "secrets"

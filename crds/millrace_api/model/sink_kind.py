@@ -31,4 +31,4 @@ class SinkKind(Model):
 
     @abstractmethod
     def is_place_of(self, other: SinkKind) -> bool:
-        """Return whether both write to the same folder, topic or table, or to the terminal."""
+        """Return whether both write to the same folder, topic or table, to the terminal, or by the same call."""

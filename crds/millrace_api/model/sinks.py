@@ -1,10 +1,10 @@
-"""Where results go: files, the terminal, Kafka, a table in Kafka, in a database or of a lakehouse."""
+"""Where results go: files, the terminal, Kafka, a table in Kafka, in a database or of a lakehouse, a function."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from millrace_api.model.base import Model, Rule, exactly_one
 from millrace_api.model.changes import FREE, CheckpointChange
 from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.files import FileFormat
+from millrace_api.model.functions import FunctionPath
 from millrace_api.model.iceberg import IcebergSinkSpec
 from millrace_api.model.kafka import REFERENCE_RULES, KafkaReference
 from millrace_api.model.lakehouse import OBJECTS, DeltaSinkSpec, LakehouseSinkSpec
@@ -227,7 +228,18 @@ class TableSinkSpec(OutputTableSinkSpec):
         return self.transaction is TransactionScope.PARTITION
 
 
-_KINDS = ("files", "console", "kafka", "table", "postgres", "mysql", "delta", "iceberg")
+class PythonSinkSpec(SinkKind):
+    """Calls a Python function with the results of each batch, as an Arrow table or reader, and the batch's number."""
+
+    write: FunctionPath = Field(description="The function, module:function.", examples=["mypackage.alerts:write"])
+    options: dict[str, Any] = Field(default={}, description="Keyword arguments of the function.")
+
+    def is_place_of(self, other: SinkKind) -> bool:
+        """Return whether both call the same function with the same options."""
+        return self == other
+
+
+_KINDS = ("files", "console", "kafka", "table", "postgres", "mysql", "delta", "iceberg", "python")
 
 
 class OutputSinkSpec(Model):
@@ -243,10 +255,11 @@ class OutputSinkSpec(Model):
     mysql: MySqlSinkSpec | None = Field(default=None, description="A table in MySQL or MariaDB.")
     delta: DeltaSinkSpec | None = Field(default=None, description="A Delta table.")
     iceberg: IcebergSinkSpec | None = Field(default=None, description="An Iceberg table.")
+    python: PythonSinkSpec | None = Field(default=None, description="A Python function.")
 
     @property
     def kind(self) -> str:
-        """The kind that is given, as in YAML: files, console, kafka, table, postgres, mysql, delta or iceberg."""
+        """The kind that is given, as in YAML: one of the fields."""
         return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
@@ -298,7 +311,7 @@ class OutputSinkSpec(Model):
         return self.iceberg is not None and source.iceberg is not None and self.iceberg.is_table_of(source.iceberg)
 
     def is_place_of(self, other: OutputSinkSpec) -> bool:
-        """Return whether both write to the same folder, topic or table, or to the terminal."""
+        """Return whether both write to the same place."""
         return self.given.is_place_of(other.given)
 
 

@@ -1,4 +1,4 @@
-"""Where records come from: files, a replayed recording, a generator, Kafka, and tables that are read as a whole."""
+"""Where records come from: files, recordings, generators, Kafka, classes in Python, tables that are read as a whole."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from millrace_api.model.kafka import KafkaSourceSpec
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.mysql import MySqlSourceSpec
 from millrace_api.model.postgres import PostgresSourceSpec
+from millrace_api.model.python_source import PYTHON_SOURCE_RULES, PythonSourceSpec
 from millrace_api.model.registries import Avro, Protobuf
 from millrace_api.model.tables import CHANGED_AT, STATIC_TABLE_RULES, WHOLE_TABLES, TableSpec
 from millrace_api.model.values import (
@@ -106,19 +107,14 @@ _KAFKA_METADATA = (
 )
 
 
+_KINDS = ("files", "replay", "rate", "kafka", "nexmark", *WHOLE_TABLES, "python")
+
+
 class SourceSpec(Model):
     """One named stream of records; its name is the table's name in the SQL."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one(
-            "files",
-            "replay",
-            "rate",
-            "kafka",
-            "nexmark",
-            *WHOLE_TABLES,
-            hint='write one kind, such as files: {path: "data/*.csv"}',
-        ),
+        exactly_one(*_KINDS, hint='write one kind, such as files: {path: "data/*.csv"}'),
         Rule(
             "schema is missing",
             "write the columns and their types, such as schema: city STRING, fare DOUBLE, at TIMESTAMP",
@@ -212,12 +208,9 @@ class SourceSpec(Model):
             "leave timestampFormat, timeFormats and corruptRecords out",
             (),
             None,
-            lambda s: (
-                not s.is_whole
-                or (s.timestamp_format, len(s.time_formats), s.corrupt_records)
-                == (TimestampFormat.ISO, 0, CorruptRecordsSpec())
-            ),
+            lambda s: not s.is_whole or not s.describes_text,
         ),
+        *PYTHON_SOURCE_RULES,
         Rule(
             "a dead-letter topic needs a kafka source",
             "write corruptRecords.path instead",
@@ -259,6 +252,9 @@ class SourceSpec(Model):
         description="An Iceberg table and rows that are added to it; with table, its rows and their changes, if files "
         "are rewritten for these (copy-on-write), or its rows alone for static: true.",
     )
+    python: Annotated[PythonSourceSpec | None, RECORDS] = Field(
+        default=None, description="Records that a Python class reads."
+    )
     format: Annotated[RecordFormat | None, RECORDS] = Field(
         default=None,
         description="How kafka messages are written; default json. debezium: changes of a database's table, with their "
@@ -268,7 +264,7 @@ class SourceSpec(Model):
         default=None,
         validation_alias="schema",
         serialization_alias="schema",
-        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP, user STRUCT<id: BIGINT>; "
+        description="Columns as Spark DDL, such as: city STRING, fare DOUBLE, at TIMESTAMP, user STRUCT<id BIGINT>; "
         "STRUCT, ARRAY and MAP not in csv.",
     )
     avro: Avro | None = Field(
@@ -299,8 +295,7 @@ class SourceSpec(Model):
     @property
     def kind(self) -> str:
         """The kind that is given, as in YAML, such as files or kafka."""
-        kinds = ("files", "replay", "rate", "kafka", "nexmark", *WHOLE_TABLES)
-        return next(kind for kind in kinds if getattr(self, kind) is not None)
+        return next(kind for kind in _KINDS if getattr(self, kind) is not None)
 
     @property
     def given(self) -> Model:
@@ -312,6 +307,12 @@ class SourceSpec(Model):
     def is_whole(self) -> bool:
         """Whether the source is a table of a database or a lakehouse."""
         return any(getattr(self, kind) is not None for kind in WHOLE_TABLES)
+
+    @property
+    def describes_text(self) -> bool:
+        """Whether the source says how values are written in text, or what to do with records that do not decode."""
+        described = (self.timestamp_format, len(self.time_formats), self.corrupt_records)
+        return described != (TimestampFormat.ISO, 0, CorruptRecordsSpec())
 
     @property
     def lakehouse(self) -> DeltaSourceSpec | IcebergSourceSpec | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,10 @@ from millrace_api.model.deployment import (
     Pod,
     Scaling,
 )
-from millrace_api.model.functions import FUNCTION_NAME, PYTHON_PATH, FunctionName, FunctionSpec
+from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
@@ -31,15 +32,12 @@ from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
 from millrace_api.model.values import (
     SOURCE_NAME,
-    ColumnName,
-    ColumnPath,
     Flag,
     OutputName,
     PositiveDuration,
     SourceName,
     Text,
     WholeNumber,
-    text,
 )
 
 API_VERSION = "millrace.io/v1alpha1"
@@ -85,50 +83,6 @@ class Emit(StrEnum):
     ON_WINDOW_CLOSE = "OnWindowClose"
 
 
-AggregatorPath = Annotated[
-    str,
-    *text(
-        PYTHON_PATH,
-        512,
-        "an aggregator",
-        'write "module:Name", such as "mypackage.routes:TopRoutes"',
-    ),
-]
-
-
-class WindowSpec(Model):
-    """A tumbling window on event time, or a hopping one where ``slide`` is given."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "slide is longer than size",
-            "write a slide of at most the size, or leave it out for a tumbling window",
-            ("size", "slide"),
-            None,  # the lengths are text to CEL
-            lambda w: w.slide is None or w.slide.microseconds <= w.size.microseconds,
-        ),
-    )
-
-    column: ColumnPath = Field(
-        description="TIMESTAMP column with the event time; also a field of a STRUCT, if the watermark is on it.",
-        examples=["pickup"],
-    )
-    size: PositiveDuration = Field(description="Length of the window.", examples=["10m"])
-    slide: PositiveDuration | None = Field(default=None, description="Distance between windows; default: the size.")
-
-
-class PythonQuery(Model):
-    """An aggregation by a Python class that follows the Aggregator protocol."""
-
-    aggregator: AggregatorPath = Field(description="The class, module:Name.", examples=["mypackage.routes:TopRoutes"])
-    source: SourceName | None = Field(default=None, description="Source it reads; required if there are several.")
-    group_by: tuple[ColumnName, ...] = Field(
-        default=(), max_length=32, description="Columns of the key; default: one group for all."
-    )
-    window: WindowSpec | None = Field(default=None, description="Event-time window that is part of the key.")
-    options: dict[str, Any] = Field(default={}, description="Keyword arguments of the class.")
-
-
 class Query(Model):
     """What is computed."""
 
@@ -148,6 +102,28 @@ class Query(Model):
             f"!has(self.functions) || self.functions.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
             None,  # the type of the keys says it
         ),
+        Rule(
+            "aggregates are for SQL",
+            "leave aggregates out, or write sql",
+            ("aggregates",),
+            "!has(self.aggregates) || has(self.sql)",
+            lambda query: not query.aggregates or query.sql is not None,
+        ),
+        Rule(
+            "an aggregate's name is what the SQL calls it by",
+            "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
+            ("aggregates",),
+            "!has(self.aggregates) || "
+            f"self.aggregates.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
+            None,  # as above
+        ),
+        Rule(
+            "a name is that of a function and of an aggregate",
+            "give one of them another name",
+            ("functions", "aggregates"),
+            "!has(self.aggregates) || !has(self.functions) || self.aggregates.all(name, !(name in self.functions))",
+            lambda query: not set(query.functions or ()) & set(query.aggregates or ()),
+        ),
     )
 
     sql: Annotated[Text | None, CheckpointChange.SQL] = Field(
@@ -158,6 +134,9 @@ class Query(Model):
     )
     functions: Annotated[dict[FunctionName, FunctionSpec] | None, FREE] = Field(
         default=None, min_length=1, max_length=32, description="Functions in Python that the SQL may call, by name."
+    )
+    aggregates: Annotated[dict[FunctionName, AggregateSpec] | None, FREE] = Field(
+        default=None, min_length=1, max_length=16, description="Aggregators in Python that the SQL may call, by name."
     )
 
 
@@ -370,7 +349,8 @@ class Spec(Model):
         default=None,
         min_length=1,
         max_length=16,
-        description="Own code beside that of the image, fetched at each start: the classes of query.python, and jars.",
+        description="Own code beside that of the image, fetched at each start: Python modules with the functions, "
+        "aggregators, sinks and partitioners that the query names, and jars.",
         examples=["[{uri: s3a://code/routes-1.4.0-py3-none-any.whl, sha256: 9f86d081...}]"],
     )
     service_account_name: Annotated[Text | None, REPLACED, FREE] = Field(

@@ -28,7 +28,7 @@ def is_pattern(text: str) -> bool:
 def matches(pattern: str, topic: str) -> bool:
     """Return whether a pattern matches a whole name.
 
-    The operator compares the queries of all tenants, and ``re`` can take for ever on a pattern such as ``(a+)+b``. RE2
+    The operator compares the queries of all tenants, and ``re`` can take forever on a pattern such as ``(a+)+b``. RE2
     takes time proportional to the length of the name. False for a pattern that only backtracking can match, and for one
     that is too long, or does not fit into the memory it may take.
     """

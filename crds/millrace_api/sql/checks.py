@@ -40,6 +40,7 @@ def check_sql(
     takes_back: bool = False,
     more_functions: bool = False,
     own_functions: Collection[str] = (),
+    own_aggregates: Collection[str] = (),
     as_stream: bool = True,
 ) -> list[Problem]:
     """Return all problems of the SQL; their ``line`` counts from 1 within the text, None is the whole text.
@@ -51,10 +52,11 @@ def check_sql(
         takes_back: whether results can be taken back after they were emitted.
         more_functions: whether there may be functions other than Spark's own.
         own_functions: names of the query's functions.
+        own_aggregates: names of the query's aggregates.
         as_stream: whether SQL that Spark refuses as a stream is a problem.
     """
     try:
-        parsed = parsed_query(text)
+        parsed = parsed_query(text, frozenset(own_aggregates))
     except MillraceError as error:
         return list(error.problems)
     if refused := [*size_problems(parsed.tree), *comment_problems(text)]:
@@ -74,7 +76,7 @@ def check_sql(
         problems += islice(_ScopeCheck(text, scope, columns, places).unknown_columns(), _MOST)
         problems += islice(field_problems(text, scope, tables), _MOST)
     if not more_functions:
-        problems += islice(_unknown_functions(text, query, own_functions), _MOST)
+        problems += islice(_unknown_functions(text, query, (*own_functions, *own_aggregates)), _MOST)
     problems += _unknown_ordinals(query)
     problems += _uneven_sides(text, query, tables)
     if not problems:
@@ -121,7 +123,8 @@ def _unknown_functions(text: str, query: exp.Query, own: Collection[str]) -> Ite
         written = text[call.meta["start"] : call.meta["end"] + 1].strip("`")
         called = text[call.meta["end"] + 1 :].lstrip().startswith("(")
         if called and written.lower() not in FUNCTIONS and written.lower() not in own:
-            otherwise = "write one of Spark's functions, or one of your own in spec.query.functions"
+            own_ones = "spec.query.functions or spec.query.aggregates"
+            otherwise = f"write one of Spark's functions, or one of your own in {own_ones}"
             hint = suggest(written, [*own, *FUNCTIONS], otherwise)
             yield problem_at(text, call.meta["start"], f'there is no function "{written}"', hint)
 

@@ -23,6 +23,10 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
         elif isinstance(node, exp.Distinct) and node.args.get("on") is not None:
             hint = "write GROUP BY, with any_value(...) for the other columns"
             yield problem_at(text, keywords.before(node, TokenType.DISTINCT), "Spark has no DISTINCT ON", hint)
+        elif isinstance(node, exp.Filter) and isinstance(node.this, exp.AnonymousAggFunc):
+            hint = "give it NULL for the other records: write CASE WHEN ... THEN x END for its argument x"
+            message = f"FILTER is not possible with the aggregator {node.this.name}"
+            yield problem_at(text, node.this.meta.get("start"), message, hint)
         elif isinstance(node, exp.Placeholder):
             name = f":{node.this}" if node.this else "?"
             yield Problem(f"the SQL has the parameter {name}, which has no value", "write the value itself")

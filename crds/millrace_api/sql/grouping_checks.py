@@ -143,7 +143,8 @@ class _GroupingCheck:
             if has_groups:
                 message, hint = f"{name} is not in GROUP BY", f"add {name} to GROUP BY, or write any_value({name})"
             else:
-                message, hint = f"{name} stands beside an aggregate", f"add GROUP BY {name}, or write any_value({name})"
+                message = f"{name} is neither grouped nor aggregated"
+                hint = f"add GROUP BY {name}, or write any_value({name})"
             yield self._at(node, message, hint)
             return
         is_part = is_part or not isinstance(node, exp.Alias | exp.Paren)

@@ -36,7 +36,7 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
 
 
 def unending(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[str, str | None]) -> str | None:
-    """Return why rows of an outer join would wait for a partner for ever, or None if they do not, or it is unknown.
+    """Return why rows of an outer join would wait for a partner forever, or None if they do not, or it is unknown.
 
     A row that is kept without a partner waits until the other side's event time is beyond its range. The arguments are
     those of ``unbounded``.

@@ -58,7 +58,7 @@ def outside_functions(text: str) -> Iterator[tuple[OutsideFunction, Problem]]:
 def outside_problem(found: OutsideFunction, text: str = "", start: int | None = None) -> Problem:
     """Return the problem of a query that may not use this; ``start`` is its place in the text, if that is known."""
     message = f'"{found}" reaches outside the SQL'
-    hint = f"leave it out, or let an administrator add {found} to functions of the policy"
+    hint = f"leave it out, or ask an administrator to add {found} to functions of the policy"
     if start is not None:
         return problem_at(text, start, message, hint)
     return Problem(message, hint)

@@ -13,8 +13,10 @@ from functools import cached_property, lru_cache
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import aggregates, filters_groups
+from millrace_api.sql.own_functions import own_calls, own_name
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,15 @@ class ParsedQuery:
         return filters_groups(self.tree)
 
 
-@lru_cache(maxsize=4)
-def parsed_query(text: str) -> ParsedQuery:
+def parsed_sql(spec: Spec) -> ParsedQuery:
+    """Return the parsed SQL of a spec that has one, with its own aggregates; see ``parsed_query``."""
+    return parsed_query(spec.query.sql or "", frozenset(spec.query.aggregates or ()))
+
+
+def parsed_query(text: str, aggregates: frozenset[str] = frozenset()) -> ParsedQuery:
     """Parse the SQL of a query, or return it as it was parsed before; comments are removed.
+
+    Calls of the query's own ``aggregates``, whose names are in lower case, are aggregates in the tree.
 
     It remembers few texts: one reconciliation or run needs the SQL of its query, before and after a change at most, and
     the tree of the longest text takes megabytes.
@@ -74,4 +82,14 @@ def parsed_query(text: str) -> ParsedQuery:
     Raises:
         MillraceError: if the text does not parse or is not one query; syntax errors have line and column of the text.
     """
-    return ParsedQuery(text, parse_query(text))
+    return _parsed(text, aggregates)
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str, aggregates: frozenset[str]) -> ParsedQuery:
+    tree = parse_query(text)
+    for call in list(own_calls(tree, aggregates)):
+        aggregate = exp.AnonymousAggFunc(this=own_name(call), expressions=call.expressions)
+        aggregate.meta.update(call.meta)
+        call.replace(aggregate)
+    return ParsedQuery(text, tree)

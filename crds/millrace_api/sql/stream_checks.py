@@ -18,7 +18,10 @@ from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
 
-_TOP_N = "for the top N of a key or window write a Python aggregator, as in examples/02-top-destinations.yaml"
+_TOP_N = (
+    "for the top N of a key or window declare builtin: TopK in query.aggregates, or write a Python aggregator, as in "
+    "examples/02-top-destinations.yaml"
+)
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"
 _ANTI = f"write LEFT JOIN b {_ON} WHERE b.key IS NULL, with watermarks on both sources"
@@ -282,7 +285,7 @@ class _StreamCheck:
         else:
             reason = unbounded(scope, select, join, self._watermarks)
             if reason is not None:
-                message = f"a join of two streams would keep its records for ever: it has {reason}"
+                message = f"a join of two streams would keep its records forever: it has {reason}"
                 hint = f"add {_RANGE} to the condition, or read one of them as a table: table: {{keys: [...]}}"
                 yield self._at(start, message, hint)
 
@@ -301,7 +304,7 @@ class _StreamCheck:
             message = f"a {name} of two streams needs a range of event time, or a record would wait forever"
             yield self._at(start, message, f"add {_RANGE} to the condition")
         elif (reason := unending(scope, select, join, self._watermarks)) is not None:
-            message = f"a record of a {name} would wait for ever, since the condition has {reason}"
+            message = f"a record of a {name} would wait forever, since the condition has {reason}"
             yield self._at(start, message, f"add {_RANGE} to the condition")
 
     def _ignores_event_time(self, join: exp.Join) -> bool:

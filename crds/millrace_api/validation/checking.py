@@ -12,8 +12,9 @@ from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.files import FileFormat
 from millrace_api.model.kafka import KafkaConnection
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sources import RecordFormat, SourceSpec
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec, StreamQuery
+from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import (
     EVENT_TIME,
     Column,
@@ -137,7 +138,7 @@ class _Check:
                 hint = "name columns of single values, or leave it out"
                 self._add((*at, index), f'"{name}" is {column.type}, which no path can hold', hint)
             if name in names[:index]:
-                self._add((*at, index), f'"{name}" is there twice', "leave one out")
+                self._add((*at, index), f'"{name}" is listed twice', "leave one out")
         if names and {column.name for column in columns} <= set(names):
             self._add(at, "all columns are in the path", "write a column of the files in the schema")
 
@@ -278,17 +279,18 @@ class _Check:
             self._add((*at, "window", "column"), message, hint)
 
     def _check_functions(self) -> None:
-        functions = self._spec.query.functions
-        if functions is None:
+        functions, aggregates = self._spec.query.functions or {}, self._spec.query.aggregates or {}
+        if not functions and not aggregates:
             return
         from millrace_api.sql.own_functions import name_problem, returns_problem  # loads sqlglot
 
+        for kind, names in (("functions", functions), ("aggregates", aggregates)):
+            for name in names:
+                if found := name_problem(name):
+                    self._add(("spec", "query", kind, name), *found)
         for name, function in functions.items():
-            at: Location = ("spec", "query", "functions", name)
-            if found := name_problem(name):
-                self._add(at, *found)
             if found := returns_problem(function.returns):
-                self._add((*at, "returns"), *found)
+                self._add(("spec", "query", "functions", name, "returns"), *found)
 
     def _check_sql(self, text: str, schemas: Schemas) -> None:
         from millrace_api.sql.checks import check_sql  # loads sqlglot, only needed with SQL
@@ -313,6 +315,7 @@ class _Check:
                 takes_back=output.sink.replaces_rows and output.partitioner.algorithm is not Algorithm.NATIVE,
                 more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
                 own_functions=self._spec.query.functions or (),
+                own_aggregates=self._spec.query.aggregates or (),
                 as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
             )
             new = [problem for problem in found if problem not in seen]
@@ -361,12 +364,12 @@ class _Check:
     def _check_csv(self, text: str, tables: Mapping[str, SourceTable]) -> None:
         """Check that the result's columns can be written as CSV, in the words of a run."""
         from millrace_api.sql.nested_values import nested_columns
-        from millrace_api.sql.parsed_query import parsed_query
+        from millrace_api.sql.parsed_query import parsed_sql
 
         for at, output in self._outputs:
             if output.sink.files is None or output.sink.files.format is not FileFormat.CSV:
                 continue
-            for name, kind in nested_columns(parsed_query(text).scopes()[-1], tables):
+            for name, kind in nested_columns(parsed_sql(self._spec).scopes()[-1], tables):
                 instead = f"to_json({name}) AS {name}" if kind != "binary" else f"base64({name}) AS {name}"
                 if kind.startswith("struct"):
                     instead = f"its fields one by one{f', such as {name}.start' if 'start' in kind else ''}"

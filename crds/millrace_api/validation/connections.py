@@ -204,7 +204,7 @@ class _Holder:
     def _check_beside(self, written: Document) -> None:
         for part in _OF_CONNECTION:
             if part in written:
-                message = f"{part} stands beside connection, which has its own"
+                message = f"{part} cannot be combined with connection, which has its own"
                 self.findings.append(Finding((*self._at, self._kind, part), message, f"leave {part} or connection out"))
 
     def _with_registry(self, at: Location, how: str, written: Document, name: Any, registry: Any) -> Document:

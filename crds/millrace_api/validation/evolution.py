@@ -14,7 +14,7 @@ from typing import Any
 from millrace_api.model.changes import CheckpointChange, checkpoint_changes
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.outline import Outline, outline
-from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.schema_ddl import Column, parse_schema
 
 FIELDS = dict(checkpoint_changes(StreamQuery))
@@ -105,7 +105,7 @@ def _compare_sql(before: Outline, now: Outline) -> list[str]:
 def _outline(query: StreamQuery) -> Outline:
     schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
     columns = frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
-    return outline(parsed_query(query.spec.query.sql or ""), columns)
+    return outline(parsed_sql(query.spec), columns)
 
 
 def _difference(old: Any, new: Any) -> str:
@@ -130,8 +130,9 @@ def _has_parts(field: str) -> bool:
 
 
 def _pattern(field: str) -> str:
-    """Return a field with ``*`` for the name of a source or an output."""
+    """Return a field with ``*`` for the name of a source, an output or an aggregator."""
     parts = field.split(".")
-    if parts[:2] in (["spec", "sources"], ["spec", "additionalOutputs"]) and len(parts) > 2:
-        parts[2] = "*"
+    for names in (["spec", "sources"], ["spec", "additionalOutputs"], ["spec", "query", "aggregates"]):
+        if parts[: len(names)] == names and len(parts) > len(names):
+            parts[len(names)] = "*"
     return ".".join(parts)

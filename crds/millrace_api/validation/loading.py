@@ -98,7 +98,7 @@ def load_connections(paths: Sequence[Path]) -> Connections:
         for document in documents:
             if not _is_connection(document):
                 hint = "write kind: Connection, or name the file with the queries as the file to run"
-                problems.append(_problem(document, ("kind",), "is no Connection", hint))
+                problems.append(_problem(document, ("kind",), "is not a Connection", hint))
         of_these, of_file = _connections_in([each for each in documents if _is_connection(each)])
         problems += of_file
         found |= of_these

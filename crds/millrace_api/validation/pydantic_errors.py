@@ -44,6 +44,16 @@ _WORDINGS = {
 _FREE_FORM = {"options", "podTemplate"}
 """Fields with free-form content, in which null is a valid value."""
 
+_SYNONYMS = {"separator": "delimiter", "sep": "delimiter"}
+"""What others call a field, in lower case, for which similar names are not found."""
+
+_OUTPUT_MODES = {
+    "append": "append is OnWindowClose here",
+    "update": "update is OnUpdate here",
+    "complete": "write OnUpdate and sink.table, which holds the newest result of each key",
+}
+"""Hints for the output modes of Structured Streaming, in lower case."""
+
 _STAND_INS: dict[Location, Any] = {("metadata",): {"name": "unnamed"}, ("spec", "sink"): {"console": {}}}
 """Replacements for required sections that are broken."""
 
@@ -74,10 +84,16 @@ def explain(root: type[Model], error: ErrorDetails) -> tuple[str, str]:
     if kind == "missing":
         return "is required", _example(root, location)
     if kind == "extra_forbidden":
-        return f'there is no field "{location[-1]}" here', suggest(str(location[-1]), siblings(root, location))
+        known = siblings(root, location)
+        meant = _meant(str(location[-1]), known)
+        return f'there is no field "{location[-1]}" here', suggest(str(location[-1]) if meant is None else meant, known)
     if kind in ("enum", "literal_error"):
         allowed = _allowed(root, location)
-        hint = suggest(value, allowed) if isinstance(value, str) else f"write one of {', '.join(allowed)}"
+        if len(allowed) == 1:
+            return f"{quote(value)} is not allowed here", f"write {allowed[0]}"
+        hint = suggest(value, allowed, "write one of these") if isinstance(value, str) else "write one of these"
+        if location[-1] == "emit" and str(value).lower() in _OUTPUT_MODES:
+            hint = _OUTPUT_MODES[str(value).lower()]
         if value is False and "Off" in allowed:
             hint = 'write "Off" in quotes: without them, YAML reads it as false'
         return f"{quote(value)} is not one of {', '.join(allowed)}", hint
@@ -129,6 +145,12 @@ def siblings(root: type[Model], location: Location) -> list[str]:
     """Return the names of all fields that are allowed at ``location``."""
     model = _plain(_declared(root, location[:-1])[0])
     return [field.serialization_alias or name for name, field in model.model_fields.items()]
+
+
+def _meant(name: str, known: list[str]) -> str | None:
+    """Return the field that an unknown one probably means; None if no name is similar."""
+    synonym = _SYNONYMS.get(name.lower())
+    return synonym if synonym in known else nearest(name, known)
 
 
 def _allowed(root: type[Model], location: Location) -> list[str]:
@@ -209,7 +231,7 @@ def _wrong_fields(error: ErrorDetails) -> set[Location]:
     location = field_location(error)
     if error["type"] != "extra_forbidden":
         return {location}
-    close = nearest(str(location[-1]), siblings(StreamQuery, location))
+    close = _meant(str(location[-1]), siblings(StreamQuery, location))
     return {location} if close is None else {location, (*location[:-1], close)}
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from millrace_api.errors import MillraceError, Problem, suggest
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sinks import SinkSpec
-from millrace_api.model.streamquery import Emit, PythonQuery, Spec
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import Group, GroupColumn, is_window, query_groups
-from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.result_names import expanded_names, output_names
 from millrace_api.sql.schema_ddl import parse_schema
 
@@ -30,7 +31,7 @@ def result_groups(spec: Spec) -> tuple[Group, ...] | None:
     assert spec.query.sql is not None
     schemas = [source.schema_text for source in spec.sources.values() if source.schema_text is not None]
     columns = {column.name.lower() for schema in schemas for column in parse_schema(schema)}
-    return query_groups(parsed_query(spec.query.sql).tree, columns)
+    return query_groups(parsed_sql(spec).tree, columns)
 
 
 def identified_by_run(spec: Spec) -> bool:
@@ -41,7 +42,7 @@ def identified_by_run(spec: Spec) -> bool:
     """
     if any(source.is_evolving for source in spec.sources.values()):
         return True
-    return spec.query.sql is not None and parsed_query(spec.query.sql).has_subqueries
+    return spec.query.sql is not None and parsed_sql(spec).has_subqueries
 
 
 def results_change(spec: Spec) -> bool:
@@ -52,7 +53,7 @@ def results_change(spec: Spec) -> bool:
     """
     if spec.emit is Emit.ON_WINDOW_CLOSE:
         return False
-    return spec.query.python is not None or parsed_query(spec.query.sql or "").aggregates
+    return spec.query.python is not None or parsed_sql(spec).aggregates
 
 
 def _python_groups(query: PythonQuery) -> list[Group]:
@@ -78,7 +79,7 @@ def result_columns(spec: Spec) -> tuple[list[str], bool]:
         window = ["window_start", "window_end"] if spec.query.python.window is not None else []
         return [*window, *spec.query.python.group_by], False
     assert spec.query.sql is not None
-    query = parsed_query(spec.query.sql).tree
+    query = parsed_sql(spec).tree
     named = not query.is_star and all(is_window(item) or item.alias_or_name for item in query.selects)
     return output_names(query), named
 
@@ -96,7 +97,7 @@ def known_columns(spec: Spec) -> list[str] | None:
     columns = {
         name: None if text is None else [column.name for column in parse_schema(text)] for name, text in texts.items()
     }
-    return expanded_names(parsed_query(spec.query.sql).scopes()[-1], columns)
+    return expanded_names(parsed_sql(spec).scopes()[-1], columns)
 
 
 def row_key(sink: SinkSpec, columns: Sequence[str] | None, groups: Sequence[Grouping] | None) -> tuple[str, ...] | None:

@@ -39,7 +39,7 @@ def store_costs(spec: Spec) -> list[Problem]:
     partitions = spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
     if found[0] == "abfss":  # its prices differ by region and redundancy
         requests = 64 + 27 * partitions
-        message = f"a batch makes about {requests} requests to Azure, of which each costs, and waits for most of them"
+        message = f"a batch makes about {requests} requests to Azure, all of them billed, and waits for most of them"
         return [Problem(message, "write a longer batchInterval to pay less", field="spec.checkpoint.uri")]
     if spec.s3 is not None and spec.s3.endpoint is not None:  # which has prices of its own, or none
         return []

@@ -12,8 +12,9 @@ from millrace_api.model.dedicated import dedicated_obstacle
 from millrace_api.model.deployment import PlacementSetting, ScalingMode
 from millrace_api.model.files import FileFormat, FilesSourceSpec, ReplaySourceSpec
 from millrace_api.model.kafka import KafkaSourceSpec
+from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.sources import CorruptPolicy, RecordFormat, SourceSpec, TimestampFormat
-from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_api.model.streamquery import Spec
 
 _LEAVE = "leave it out"
 
@@ -75,7 +76,7 @@ def _of_watermarks(python: PythonQuery, sources: Mapping[str, SourceSpec]) -> It
     if watermark is None or (window is not None and window.column.lower() == watermark.column.lower()):
         return
     why = "the aggregator has no window" if window is None else f"the window is over {window.column}"
-    hint = "give the aggregator a window over its column, or leave it out: until then all state is kept for ever"
+    hint = "give the aggregator a window over its column, or leave it out: without one, all state is kept forever"
     yield Problem(f"has no effect: {why}", hint, field=f"spec.sources.{name}.watermark")
 
 

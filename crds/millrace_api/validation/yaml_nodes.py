@@ -7,6 +7,7 @@ duplicate key, and turns dates and numbers into types of its own.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,9 @@ class _Loader(yaml.SafeLoader):
 
 MAX_BYTES = 1 << 20
 """Maximum size of a file: PyYAML takes seconds for this size, and minutes for a data file named by mistake."""
+
+_UNQUOTED_SCHEMA = re.compile(r"""\s*schema:\s+[^'"|>\s].*<.*:""")
+"""A line with the columns of a source, of which one has fields: their colons are not YAML's."""
 
 _MAX_DEPTH = 64
 _MAX_NODES = 100_000
@@ -97,7 +101,7 @@ def read_documents(path: Path | str) -> tuple[list[Document], list[Problem]]:
             problems.extend(_duplicate_keys(node, file))
             documents.append(Document(file, loader.construct_document(node), node))
     except yaml.MarkedYAMLError as error:
-        problems.append(_syntax_problem(error, file))
+        problems.append(_syntax_problem(error, file, text))
     except RecursionError:  # raised by PyYAML before a node exists
         problems.append(Problem(*_TOO_COMPLEX, file))
     except ReaderError as error:
@@ -187,9 +191,15 @@ def _duplicate_keys(root: yaml.Node, file: str) -> Iterator[Problem]:
             waiting.extend((item, f"{path}[{i}]") for i, item in enumerate(node.value))
 
 
-def _syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
+def _syntax_problem(error: yaml.MarkedYAMLError, file: str, text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     where = f" at column {mark.column + 1}" if mark is not None else ""
     what = " ".join(part for part in (error.context, error.problem) if part)
     line = mark.line + 1 if mark is not None else None
-    return Problem(f"is not valid YAML{where}: {what}", "check indentation, colons and quotes there", file, line)
+    hint = "check indentation, colons and quotes there"
+    lines = text.splitlines()
+    if mark is not None and mark.line < len(lines) and _UNQUOTED_SCHEMA.match(lines[mark.line]):
+        hint = (
+            "write schema: | and the columns on the next line, or put them in quotes: YAML reads their colon as its own"
+        )
+    return Problem(f"is not valid YAML{where}: {what}", hint, file, line)

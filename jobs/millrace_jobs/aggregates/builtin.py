@@ -1,21 +1,24 @@
-"""The built-in algebraic aggregates: how each is combined on a worker, merged in Spark's state store, and finished.
+"""The aggregates of SQL: how each is combined on a worker, merged in Spark's state store, and finished.
 
 An aggregate call is split into *parts*. A worker reduces the input column of a part (``reduce``). Spark merges the
 reduced values by key in its state store (``merge``, a Spark SQL aggregate). Finally, ``finish`` turns the merged parts
 into the value that Spark's own aggregate would give. Merging is associative and commutative, so any routing of the
 records gives the same answer. ``initial`` is the part of a single record, for plans without routing.
+
+An aggregator of the query's own has one part: its state, which only the operators on tables merge and finish.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.aggregates.reducing import Reduce
 
 TypeOf = Callable[[str], str]
@@ -29,6 +32,8 @@ class Part:
     ``input`` is the SQL of the column that it is reduced from; it is empty for ``rows``, which needs no column. No SQL
     function merges means. For a mean, ``weight`` names the part with the number of values behind each mean, and the
     merged column has the sum of squared deviations of the means from their common mean.
+
+    The part of an ``aggregator`` is its state, reduced from ``arguments``, which are SQL; it has no other SQL.
     """
 
     name: str
@@ -37,6 +42,8 @@ class Part:
     initial: str
     merge: str
     weight: str = ""
+    aggregator: SqlAggregator | None = None
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,14 @@ class BuiltinAggregate:
     finish: str
 
 
-def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf, *, structs: bool = False) -> BuiltinAggregate | str:
+def compile_aggregate(
+    call: exp.Expr,
+    index: int,
+    type_of: TypeOf,
+    *,
+    structs: bool = False,
+    own: Mapping[str, SqlAggregator] | None = None,
+) -> BuiltinAggregate | str:
     """Split one aggregate call into parts, or return a text that says why it cannot be split.
 
     Args:
@@ -56,14 +70,20 @@ def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf, *, structs: b
         index: number of the call in the query, which makes the names of its parts unique.
         type_of: asks Spark for the type of an expression.
         structs: whether the largest and the smallest of structs can be found, which workers cannot.
+        own: the query's own aggregators, by name.
     """
     function = call.this if isinstance(call, exp.Filter) else call
+    if isinstance(function, exp.AnonymousAggFunc) and own:
+        if function is not call:
+            return f"{to_sql(call)} has a FILTER, which aggregators of the query's own do not take"
+        return _own(function, own[function.name], f"a{index}")
     chosen = ""
     if structs and isinstance(function, exp.ArgMax | exp.ArgMin):
         function, chosen = _largest_pair(function), ".what"
     split = _SPLITTERS.get(type(function))
     if split is None:
-        return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result"
+        mergeable = f"; builtin: {own_one} in query.aggregates has one" if (own_one := _library_has(function)) else ""
+        return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result{mergeable}"
     if isinstance(function.this, exp.Distinct):
         return f"{to_sql(call)} needs all values of a key in one place"
     if function.expressions:
@@ -76,6 +96,20 @@ def compile_aggregate(call: exp.Expr, index: int, type_of: TypeOf, *, structs: b
         return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
     parts, finish = split(function, value, f"a{index}", type_of)
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish}{chosen} AS {type_of(to_sql(call))})")
+
+
+def _library_has(function: exp.Expr) -> str:
+    """Return the aggregator of Millrace's own that does what a function of Spark does; empty if there is none."""
+    if isinstance(function, exp.Quantile | exp.ApproxQuantile | exp.Median):
+        return "Quantiles"
+    return "TopK" if isinstance(function, exp.ApproxTopK | exp.Mode) else ""
+
+
+def _own(call: exp.AnonymousAggFunc, aggregator: SqlAggregator, name: str) -> BuiltinAggregate:
+    arguments = tuple(to_sql(argument) for argument in call.expressions)
+    return BuiltinAggregate(
+        to_sql(call), (Part(name, "state", "", "", "", aggregator=aggregator, arguments=arguments),), name
+    )
 
 
 _NUMBERS = {"tinyint", "smallint", "int", "bigint", "float", "double"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,7 +59,7 @@ class Aggregator(Protocol):
 
 _METHODS = ("init", "update", "merge", "finish")
 _MEMBERS = ("columns", "state_schema", "result_schema", *_METHODS)
-_PROTOCOL_HINT = "define them as millrace_jobs.aggregates.protocol.Aggregator says"
+_PROTOCOL_HINT = "define what docs/own-code.md lists"
 
 
 def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
@@ -72,10 +72,10 @@ def load_aggregator(path: str, options: Mapping[str, Any]) -> Aggregator:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        hint = "name its wheel in spec.code, install it beside millrace, or put its folder on PYTHONPATH"
+        hint = "put it beside the query's file or on PYTHONPATH, install it, or name its wheel in spec.code"
         raise _problem(f"{path!r} cannot be imported: {error}", hint) from None
     except Exception as error:
-        raise _problem(f"{path!r} cannot be imported: {_describe(error)}", "correct the module") from error
+        raise _problem(f"{path!r} cannot be imported: {describe_error(error)}", "correct the module") from error
     cls = getattr(module, name, None)
     if not inspect.isclass(cls):
         classes = [found for found, _ in inspect.getmembers(module, inspect.isclass)]
@@ -97,8 +97,8 @@ def create_aggregator(cls: type[Any], path: str, options: Mapping[str, Any]) -> 
     try:
         aggregator: Any = cls(**options)
     except Exception as error:
-        hint = f"correct spec.query.python.options, or the class; {name} takes {inspect.signature(cls)}"
-        raise _problem(f"{path!r} cannot be created: {_describe(error)}", hint) from error
+        hint = f"correct its options, or the class; {name} takes {inspect.signature(cls)}"
+        raise _problem(f"{path!r} cannot be created: {describe_error(error)}", hint) from error
     missing = [name for name in _MEMBERS if not _has(aggregator, name, path)]
     if missing:
         raise _problem(f"{path!r} has no {', '.join(missing)}", _PROTOCOL_HINT)
@@ -108,6 +108,21 @@ def create_aggregator(cls: type[Any], path: str, options: Mapping[str, Any]) -> 
     return loaded
 
 
+def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -> pa.Array:
+    """Return one field of many states or results of an aggregator as an array of the field's type.
+
+    ``what`` is ``state`` or ``result``, for the message of the MillraceError that a row without such a value raises.
+    """
+    try:
+        return pa.array([row[field.name] for row in rows], field.type)
+    except (KeyError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
+        message = (
+            f"a {what} of the aggregator does not fit its {what}_schema, field {field.name} {field.type}: {reason}"
+        )
+        raise MillraceError(Problem(message, f"correct the schema, or what the aggregator returns as {what}")) from None
+
+
 def _has(aggregator: object, name: str, path: str) -> bool:
     """Return whether the aggregator has a member. Raises MillraceError if the member is a property that raises."""
     try:
@@ -115,11 +130,11 @@ def _has(aggregator: object, name: str, path: str) -> bool:
     except Exception as error:
         if isinstance(error, AttributeError) and inspect.getattr_static(aggregator, name, None) is None:
             return False
-        raise _problem(f"{name} of {path!r} fails: {_describe(error)}", "correct the class") from error
+        raise _problem(f"{name} of {path!r} fails: {describe_error(error)}", "correct the class") from error
     return True
 
 
-def _describe(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Describe what the user's code raised and, unless it was the call itself that failed, where."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"

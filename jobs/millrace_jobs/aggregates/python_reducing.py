@@ -8,7 +8,7 @@ key.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.aggregates.protocol import Aggregator, State
+from millrace_jobs.aggregates.protocol import Aggregator, State, field_array
 from millrace_jobs.aggregates.reducing import RECORDS
 from millrace_jobs.changes import normalized
 from millrace_jobs.kernels.mixing import Hashes
@@ -68,21 +67,6 @@ class StateCodec:
         values = [column.to_pylist() for column in batch.columns[width:]]
         for index, key in enumerate(keys):
             yield key, {name: column[index] for name, column in zip(self.states.names, values, strict=True)}
-
-
-def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -> pa.Array:
-    """Return one field of many states or results of an aggregator as an array of the field's type.
-
-    ``what`` is ``state`` or ``result``, for the message of the MillraceError that a row without such a value raises.
-    """
-    try:
-        return pa.array([row[field.name] for row in rows], field.type)
-    except (KeyError, TypeError, OverflowError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        reason = f"it has no field {error}" if isinstance(error, KeyError) else str(error)
-        message = (
-            f"a {what} of the aggregator does not fit its {what}_schema, field {field.name} {field.type}: {reason}"
-        )
-        raise MillraceError(Problem(message, f"correct the schema, or what the aggregator returns as {what}")) from None
 
 
 def key_tuples(columns: list[pa.Array], rows: int) -> list[Key]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.sketches.key_profile import KeyCounts, add_counts
@@ -63,8 +65,8 @@ class ReducerFactory(Protocol):
         ...
 
 
-Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct"]
-"""How a worker reduces the input of a part; ``distinct`` keeps the set of its values."""
+Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct", "state"]
+"""How a worker reduces the input of a part: ``distinct`` keeps the set of its values, ``state`` is an aggregator's."""
 
 _ONCE = ("mean", "squared_deviations")
 """Reductions whose results cannot be reduced again.
@@ -87,22 +89,34 @@ _VALUES = "values of "
 _LARGEST_ROOT = math.sqrt(sys.float_info.max)
 """The largest value whose square is a double."""
 
+_ROW = "row"
+"""Intermediate column with the number of a row, of which aggregators get those of each group."""
+
 _REDUCE_AGAIN = {"rows": "sum", "count": "sum", "sum": "sum", "min": "min", "max": "max", "has_nan": "max"}
+
+
+States = Callable[[pa.ListArray], pa.Array]
+"""Function that returns the states of groups, of each of which it gets the numbers of its rows."""
 
 
 @dataclass(frozen=True)
 class PartColumn:
-    """A part in the schema of the partial results, and the block column that it is reduced from."""
+    """A part in the schema of the partial results, and the block column that it is reduced from.
+
+    The part of an ``aggregator`` is its state, which is reduced from the columns ``arguments``.
+    """
 
     name: str
     reduce: Reduce
     column: str
     type: pa.DataType
+    aggregator: SqlAggregator | None = None
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ColumnarReduction:
-    """The factory of reducers for a query whose aggregates are all built in."""
+    """The factory of reducers for a query in SQL."""
 
     keys: tuple[pa.Field, ...]
     window: Window | None
@@ -208,26 +222,43 @@ class ColumnarReducer:
 
     def _reduce(self, records: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, None, "count_all")]
+        states: dict[str, States] = {}
         for part in self._reduction.parts:
-            if part.reduce != "distinct":
+            if part.aggregator is not None:
+                states[part.name] = partial(part.aggregator.reduced, records.select(list(part.arguments)))
+            elif part.reduce != "distinct":
                 wanted.append((part.name, *_first_step(part, records)))
             if part.reduce == "squared_deviations":
                 wanted.append((_VALUES + part.name, records.column(part.column), "count"))
         distinct = [self._distinct(records, p.column, p) for p in self._reduction.parts if p.reduce == "distinct"]
-        return pa.concat_tables([self._aggregate(records, wanted), *distinct])
+        return pa.concat_tables([self._aggregate(records, wanted, states), *distinct])
 
     def _reduce_again(self, reduced: pa.Table) -> pa.Table:
         wanted: list[tuple[str, pa.ChunkedArray | None, str]] = [(RECORDS, reduced.column(RECORDS), "sum")]
+        states: dict[str, States] = {}
         for part in self._reduction.parts:
-            if part.reduce != "distinct":
+            if part.aggregator is not None:
+                states[part.name] = partial(part.aggregator.reduced_again, reduced.column(part.name).combine_chunks())
+            elif part.reduce != "distinct":
                 function = _REDUCE_AGAIN[part.reduce]
                 column = reduced.column(part.name)
                 wanted.append((part.name, _widened(column) if function == "sum" else column, function))
         distinct = [self._distinct(reduced, p.name, p) for p in self._reduction.parts if p.reduce == "distinct"]
-        return pa.concat_tables([self._aggregate(reduced, wanted), *distinct])
+        return pa.concat_tables([self._aggregate(reduced, wanted, states), *distinct])
 
-    def _aggregate(self, records: pa.Table, wanted: Sequence[tuple[str, pa.ChunkedArray | None, str]]) -> pa.Table:
-        """Group by key and ``at``; ``wanted`` has a tuple (name of the result, input, aggregation) per column."""
+    def _aggregate(
+        self,
+        records: pa.Table,
+        wanted: list[tuple[str, pa.ChunkedArray | None, str]],
+        states: Mapping[str, States],
+    ) -> pa.Table:
+        """Group by key and ``at``.
+
+        ``wanted`` has a tuple (name of the result, input, aggregation) per column. ``states`` has, for each column of
+        states, what makes them of the row numbers of the groups.
+        """
+        if states:
+            wanted.append((_ROW, pa.chunked_array([np.arange(records.num_rows)]), "list"))
         table = records.select(self._groups)
         calls: list[tuple[str | list[str], str]] = []
         for name, column, function in wanted:
@@ -245,6 +276,8 @@ class ColumnarReducer:
         for name in names:
             if _VALUES + name in columns:  # Arrow's variance is the mean of the squares, not their sum
                 columns[name] = pc.multiply(columns[name], columns[_VALUES + name])
+        for name, states_of in states.items():
+            columns[name] = pa.chunked_array([states_of(columns[_ROW].combine_chunks())])
         return self._conform(columns, grouped.num_rows)
 
     def _distinct(self, records: pa.Table, column: str, part: PartColumn) -> pa.Table:

@@ -53,8 +53,8 @@ def _hint(query: StreamQuery, log: SparkLog) -> str:
     """Return what to do instead; for Kafka with the time from which to read again."""
     checkpoint = query.spec.checkpoint
     named = checkpoint is None or checkpoint.uri is None  # the folder has the name of the query
-    other = "give the query another metadata.name" if named else "choose another spec.checkpoint.uri"
-    hint = f"write it as it was, or {other} to start over"
+    other = "another metadata.name" if named else "another spec.checkpoint.uri"
+    hint = f"write it as it was, or give the query {other} and another place for its results to start over"
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint

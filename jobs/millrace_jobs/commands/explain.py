@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
 
 from millrace_api.errors import Problem
-from millrace_jobs.commands.query import Debug, QueryName, query_for_spark
+from millrace_jobs.commands.query import Debug, GivenFile, QueryName, given_file, query_for_spark
 from millrace_support.query_targets import (
     ClusterOptions,
     ConnectionFiles,
@@ -44,10 +40,10 @@ def validate(
     problems: list[Problem] = []
     notes: list[Problem] = []
     for file in files:
-        with _readable(file) as (read, shown):
-            found = check_file(read, connections or (), inputs=inputs)
-            problems += map(shown, found)
-            notes += [] if found else map(shown, warnings_about(read, connections or ()))
+        with given_file(file) as given:
+            found = check_file(given.path, connections or (), inputs=inputs, folder=given.folder)
+            problems += given.named(found)
+            notes += [] if found else given.named(warnings_about(given.path, connections or ()))
     if format == "json":
         typer.echo(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
@@ -60,26 +56,13 @@ def validate(
     raise typer.Exit(1 if problems else 0)
 
 
-@contextmanager
-def _readable(file: Path) -> Iterator[tuple[Path, Callable[[Problem], Problem]]]:
-    """Give a file that can be read again and again, and a function that gives a problem the name the user knows.
-
-    What comes by standard input is copied; aggregators are those of the working folder.
-    """
-    if file != Path("-"):
-        yield file, lambda problem: problem
-        return
-    with TemporaryDirectory(prefix="millrace-") as folder:
-        copy = Path(folder, "stdin.yaml")
-        copy.write_bytes(sys.stdin.buffer.read())
-        sys.path.insert(0, str(Path.cwd()))
-        yield copy, lambda problem: replace(problem, file="stdin" if problem.file == str(copy) else problem.file)
-
-
 def explain(
     target: Annotated[
         str,
-        typer.Argument(help="YAML file with a StreamQuery, or the name of one on the cluster.", show_default=False),
+        typer.Argument(
+            help="YAML file with a StreamQuery, - for standard input, or the name of one on the cluster.",
+            show_default=False,
+        ),
     ],
     plan: Annotated[Path | None, typer.Option(help="Plan file to explain the query of a file under.")] = None,
     query: QueryName = None,
@@ -98,13 +81,19 @@ def explain(
     if is_on_cluster(target, cluster, {"--plan": plan, "--query": query, "--connections": connections}):
         on_cluster["explain"](target, cluster)
         return
-    file = Path(target)
-    chosen = query_for_spark(file, query, connections, debug=debug)
+    with given_file(Path(target)) as given:
+        _explain_file(given, plan, query, connections, debug=debug)
+
+
+def _explain_file(
+    given: GivenFile, plan: Path | None, query: str | None, connections: list[Path] | None, *, debug: bool
+) -> None:
+    chosen = query_for_spark(given, query, connections, debug=debug)
     from millrace_api.validation.connections import used_connections
     from millrace_jobs.run.job import Job
     from millrace_jobs.run.platform import OneProcess
 
-    with Job(chosen, OneProcess(plan), debug=debug, file=file) as job:
+    with Job(chosen, OneProcess(plan), debug=debug, file=given.path) as job:
         typer.echo(job.explain())
     for name, kafka in used_connections(chosen.spec).items():
         typer.echo(f"connection {name}: Kafka at {kafka.bootstrap_servers}")

@@ -20,7 +20,11 @@ def init(
         bool, typer.Option("--sample", help="Records are sample data, a day of bicycle trips, written to trips.csv.")
     ] = False,
     input: Annotated[
-        Path | None, typer.Option(help="Records are in this .csv, .json or .parquet file.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Records are in this .csv, .json, .jsonl or .parquet file, or in the files of this folder.",
+            show_default=False,
+        ),
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Records are the messages of this Kafka topic.")] = None,
     bootstrap_servers: Annotated[str | None, typer.Option(help="Brokers of Kafka, host:port.")] = None,
@@ -42,7 +46,7 @@ def init(
 
     Asks for what the options leave open. The columns are inferred from the first records of a file. Never overwrites.
     """
-    from millrace_jobs.starter.columns import columns_of_ddl, columns_of_file, format_of
+    from millrace_jobs.starter.columns import columns_of_ddl, columns_of_file, first_file, format_of
     from millrace_jobs.starter.query_text import CONSOLE, Answers
     from millrace_jobs.starter.sample import write_trips
 
@@ -56,7 +60,13 @@ def init(
     if not sample and input is None and topic is None:
         if not asks and not yes:
             raise _unanswered("--sample, --input FILE or --topic TOPIC")
-        answer = SAMPLE if yes else typer.prompt("Records: a .csv, .json or .parquet file, kafka, or sample", SAMPLE)
+        answer = (
+            SAMPLE
+            if yes
+            else typer.prompt(
+                "Records: a .csv, .json, .jsonl or .parquet file or a folder of them, kafka, or sample", SAMPLE
+            )
+        )
         if answer == "kafka":
             topic = typer.prompt("Kafka topic")
         elif answer == SAMPLE:
@@ -65,7 +75,7 @@ def init(
             input = Path(answer)
     if sample:
         input = file.with_name("trips.csv")
-        _require_absent(input)
+        _require_absent(input, f"use it by --input {input}, or write the query into another folder")
 
     def answered(given: str | None, question: str, suggested: str, option: str) -> str:
         if given is not None:
@@ -78,6 +88,7 @@ def init(
 
     if topic is not None or output_topic is not None:
         bootstrap_servers = answered(bootstrap_servers, "Brokers of Kafka", "localhost:9092", "--bootstrap-servers")
+    sampled = input
     if input is None:
         if schema is None and not asks:
             raise _unanswered("--schema 'COLUMN TYPE, ...'")
@@ -88,13 +99,16 @@ def init(
         write_trips(input)
         columns = columns_of_file(input)
     else:
-        columns = columns_of_file(input)
+        sampled, input = first_file(input)
+        columns = columns_of_file(sampled)
+    for note in columns.time_notes:
+        typer.echo(f"note: {note}", err=True)
     try:
         groups, times = columns.groups, columns.times
         chosen = answered(
             group_by,
             f"Count records by ({', '.join([*groups[:12], NONE])})",
-            groups[0] if groups else NONE,
+            groups[0] if groups and groups[0] not in columns.text_times else NONE,
             "--group-by",
         )
         _require_column("--group-by", chosen, groups)
@@ -111,7 +125,7 @@ def init(
             event_time,
             folder,
             input=input,
-            format="json" if input is None else format_of(input),
+            format="json" if sampled is None else format_of(sampled),
             topic=topic or "",
             output_topic=output_topic or "",
             bootstrap_servers=bootstrap_servers or "",
@@ -145,9 +159,9 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _require_absent(file: Path) -> None:
+def _require_absent(file: Path, hint: str = "write the name of another file") -> None:
     if file.exists():
-        raise MillraceError(Problem("exists, and is not overwritten", "write the name of another file", str(file)))
+        raise MillraceError(Problem("exists, and is not overwritten", hint, str(file)))
 
 
 def _require_column(option: str, path: str, known: list[str]) -> None:

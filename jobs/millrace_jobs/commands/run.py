@@ -15,7 +15,7 @@ import typer
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.problems import print_problems
-from millrace_jobs.commands.query import Debug, QueryFile, QueryName, query_for_spark
+from millrace_jobs.commands.query import Debug, FileOrInput, QueryFile, QueryName, given_file, query_for_spark
 from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
@@ -29,7 +29,7 @@ GRACE = 25.0
 
 
 def run(
-    file: QueryFile,
+    file: FileOrInput,
     once: Annotated[
         bool,
         typer.Option(
@@ -48,6 +48,10 @@ def run(
     lookups_port: Annotated[
         int, typer.Option(help="Port on 127.0.0.1 for look-ups in a result table; 0 is any free one.")
     ] = 0,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="File for a record of the run, at most 8 MiB, of which millrace report makes a page."),
+    ] = None,
     grace: Grace = GRACE,
     debug: Debug = False,
 ) -> None:
@@ -57,17 +61,20 @@ def run(
         raise typer.BadParameter("--once closes all windows at the end, --available-now leaves them open: choose one")
 
     def job() -> Job:
-        chosen = query_for_spark(file, query, connections, debug=debug)
-        typer.echo(f"starting={chosen.name}")
+        chosen = query_for_spark(given, query, connections, debug=debug)
+        typer.echo(f"starting={chosen.name}", err=True)
         from millrace_jobs.run.job import Job
         from millrace_jobs.run.platform import OneProcess
 
         ends = once or available_now
         platform = OneProcess(plan)
         ports = (metrics_port, lookups_port)
-        return Job(chosen, platform, ends, *ports, debug, file, leaves_open=available_now, began=began)
+        job = Job(chosen, platform, ends, *ports, debug, given.path, leaves_open=available_now, began=began)
+        job.record = record
+        return job
 
-    run_job(job, grace)
+    with given_file(file) as given:
+        run_job(job, grace)
 
 
 def driver(
@@ -92,7 +99,7 @@ def driver(
 
         confine(file)
         chosen = query_for_spark(file, None, None, debug=True, in_pod=True)
-        typer.echo(f"starting={chosen.name}")
+        typer.echo(f"starting={chosen.name}", err=True)
         from millrace_jobs.pod.driver_pod import DriverPod
         from millrace_jobs.run.job import Job
 
@@ -137,6 +144,7 @@ def run_job(create_job: Callable[[], Job], grace: float) -> None:
     try:
         with extras_reported():
             job = create_job()
+            job.grace = grace
     except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)

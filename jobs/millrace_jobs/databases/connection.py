@@ -150,7 +150,7 @@ class DatabaseConnection(ABC):
 
 @contextmanager
 def time_limit(session: HasSocket, seconds: float = STATEMENT_SECONDS) -> Iterator[None]:
-    """Break the connection if the block takes longer than ``seconds`` and a grace period: clients would wait for ever.
+    """Break the connection if the block takes longer than ``seconds`` and a grace period: clients would wait forever.
 
     The call that waits then raises the error of a lost connection.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 
 from millrace_jobs.pipeline.progress import BatchReport
+from millrace_support.run_figures import Outcome, RunSummary
 
 if TYPE_CHECKING:
     from millrace_jobs.display.live import LiveDisplay
@@ -17,36 +18,6 @@ if TYPE_CHECKING:
 
     Display: TypeAlias = LiveDisplay | PlainDisplay
     """A display of a run; its methods may be called from any thread."""
-
-Outcome = Literal["finished", "drained", "failed"]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The totals of a run.
-
-    ``start_seconds`` is how long its start took, and ``seconds`` how long it ran from then on. ``mean_utilization`` and
-    ``p95_utilization`` are the mean and the 95th percentile of W, processing time over batch interval; None without a
-    batch. ``output`` is the place of the results.
-    """
-
-    outcome: Outcome
-    batches: int
-    rows: int
-    results: int
-    rejected: int
-    late: int
-    seconds: float
-    mean_utilization: float | None
-    p95_utilization: float | None
-    plan_changes: int
-    output: str
-    start_seconds: float = 0.0
-
-    @property
-    def rows_per_second(self) -> float:
-        """The records read per second of the run, without its start."""
-        return self.rows / self.seconds if self.seconds else 0.0
 
 
 @dataclass
@@ -87,9 +58,9 @@ class RunTally:
         plan_changes: int,
         output: str,
         start_seconds: float = 0.0,
-    ) -> Summary:
+    ) -> RunSummary:
         """Return the summary of the run; the arguments are the facts that batch reports do not contain."""
-        return Summary(
+        return RunSummary(
             outcome=outcome,
             batches=self.batches,
             rows=self.rows,
@@ -113,11 +84,18 @@ class RunTally:
         return None
 
 
-def display_for(console: Console, name: str) -> Display:
-    """Return the display of query ``name``: live if the console is a terminal that can move its cursor, else plain."""
+def display_for(console: Console, name: str, results: Console | None = None) -> Display:
+    """Return the display of query ``name``: live if the console is a terminal that can move its cursor, else plain.
+
+    Args:
+        console: where progress and messages go.
+        name: name of the query.
+        results: where the rows of the sink ``console`` go; None for ``console``, too.
+    """
     from millrace_jobs.display.live import LiveDisplay
     from millrace_jobs.display.plain import PlainDisplay
 
-    if console.is_terminal and not console.is_dumb_terminal:
-        return LiveDisplay(console, name)
-    return PlainDisplay(console, name)
+    # variables such as FORCE_COLOR make a terminal of any file for Rich
+    if console.is_terminal and console.file.isatty() and not console.is_dumb_terminal:
+        return LiveDisplay(console, name, results)
+    return PlainDisplay(console, name, results)

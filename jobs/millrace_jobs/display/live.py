@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from millrace_jobs.display.display import Summary
-from millrace_jobs.display.plain import cell_text
+from millrace_jobs.display.plain import cell_text, print_rows
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.plan.control import Pin
+from millrace_support.run_figures import RunSummary
 from millrace_support.terminal_texts import count_text
 
 SHOWN_BATCHES = 8
@@ -30,18 +30,30 @@ class LiveDisplay:
     Args:
         console: a terminal.
         name: name of the query.
+        results: where the rows of the sink ``console`` go: to another output as plain lines, but above the table if
+            that is a terminal; None for the terminal.
         clock: monotonic clock in seconds, for the elapsed time of the run.
     """
 
-    def __init__(self, console: Console, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        name: str,
+        results: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._console = console
         self._name = name
+        # FORCE_COLOR and TTY_COMPATIBLE make a terminal of any file for Rich, whose results would be above the table
+        self._results = None if results is None or results.file.isatty() else results
         self._clock = clock
         self._began = clock()
+        self._running: tuple[int, float] | None = None
         self._recent: tuple[BatchReport, ...] = ()
         self._watermark: datetime | None = None
         self._doing = "waiting for the first batch"
-        self._live = Live(console=console, get_renderable=self.render)
+        # what anything else prints must not break the table, and must not leave the file that stdout may be
+        self._live = Live(console=console, get_renderable=self.render, redirect_stdout=self._results is None)
 
     def starting(self, step: str) -> None:
         """Show the step below the name of the query."""
@@ -55,8 +67,14 @@ class LiveDisplay:
         self._live.start()
         self._console.print(_pairs({"query": self._name, **facts}))
 
+    def began(self, batch: int) -> None:
+        """Show the batch as running, below those that have finished."""
+        self._running = batch, self._clock()
+
     def batch(self, report: BatchReport) -> None:
         """Add the batch to the table, and drop the oldest one if the table is full."""
+        if self._running is not None and self._running[0] == report.batch:
+            self._running = None
         # replaced, never changed in place: the thread that redraws may be reading it
         self._recent = (*self._recent, report)[-SHOWN_BATCHES:]
         self._watermark = report.watermark or self._watermark
@@ -66,7 +84,11 @@ class LiveDisplay:
         self._console.print(Text(text))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Print the rows above the table of batches."""
+        """Print the rows above the table of batches, or to where results go."""
+        if self._results is not None:
+            self.message(title)
+            print_rows(self._results, columns, rows)
+            return
         table = Table(box=box.SIMPLE_HEAD)
         for name in columns:
             table.add_column(Text(cell_text(name)))
@@ -74,8 +96,9 @@ class LiveDisplay:
             table.add_row(*(Text(cell_text(cell)) for cell in row))
         self._console.print(Text(title, "bold"), table)
 
-    def finished(self, summary: Summary) -> None:
-        """Leave the table as it is and print the summary below."""
+    def finished(self, summary: RunSummary) -> None:
+        """Leave the table of finished batches as it is and print the summary below."""
+        self._running = None
         self.close()
         self._console.print(_summary(self._name, summary))
 
@@ -87,7 +110,14 @@ class LiveDisplay:
         """Return the current content of the live part."""
         elapsed = duration_text(self._clock() - self._began)
         header = Text.assemble((self._name, "bold"), f"  {elapsed}  watermark {moment_text(self._watermark)}")
-        return Group(header, _batches(self._recent) if self._recent else Text(self._doing, "dim"))
+        running = self._running
+        if not self._recent and running is None:
+            return Group(header, Text(self._doing, "dim"))
+        table = _batches(self._recent)
+        if running is not None:
+            number, began = running
+            table.add_row(str(number), *[""] * 6, f"running, {duration_text(self._clock() - began)}", style="dim")
+        return Group(header, table)
 
 
 def _batches(reports: Sequence[BatchReport]) -> Table:
@@ -118,7 +148,7 @@ def _utilization_style(utilization: float) -> str:
     return "yellow" if utilization < 1 else "bold red"
 
 
-def _summary(name: str, summary: Summary) -> RenderableType:
+def _summary(name: str, summary: RunSummary) -> RenderableType:
     headline = Text.assemble(
         (f"{name} {summary.outcome}", f"bold {_OUTCOME_STYLE[summary.outcome]}"),
         f": {summary.rows:,} rows in {summary.batches:,} batches, {duration_text(summary.seconds)}"

@@ -1,23 +1,30 @@
-"""The display as plain lines: one event per line, as ``key=value`` with stable names, for logs and for grep."""
+"""The display as plain lines: one event per line, as ``key=value`` with stable names, for logs and for grep.
+
+A message is a line that begins with ``note: ``.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 from rich.console import Console
 
-from millrace_jobs.display.display import Summary
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
+from millrace_support.run_figures import RunSummary
 from millrace_support.terminal_texts import printable
 
 
 class PlainDisplay:
     """A display that writes one line per event and holds no state."""
 
-    def __init__(self, console: Console, name: str) -> None:
+    def __init__(self, console: Console, name: str, results: Console | None = None) -> None:
         self._console = console
         self._name = name
+        self._results = results or console
 
     def starting(self, step: str) -> None:
         """Print one line per step."""
@@ -26,6 +33,9 @@ class PlainDisplay:
     def started(self, facts: Mapping[str, str]) -> None:
         """Print one line with the facts that are known at the start."""
         self._print(_line([("started", self._name), *facts.items()]))
+
+    def began(self, batch: int) -> None:
+        """Do nothing: a batch is a line once it has finished."""
 
     def batch(self, report: BatchReport) -> None:
         """Print one line per batch; missing results, imbalance or plan are ``-``."""
@@ -45,16 +55,15 @@ class PlainDisplay:
         self._print(_line(fields.items()))
 
     def message(self, text: str) -> None:
-        """Print the text unchanged."""
-        self._print(text)
+        """Print the text as a note."""
+        self._print(f"note: {text}")
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Print the title, then one line per row."""
-        self._print(title)
-        for row in rows:
-            self._print(_line(zip(columns, row, strict=True)))
+        """Print the title as a note, then one line per row to where results go."""
+        self.message(title)
+        print_rows(self._results, columns, rows)
 
-    def finished(self, summary: Summary) -> None:
+    def finished(self, summary: RunSummary) -> None:
         """Print one line with the whole run."""
         fields: dict[str, object] = {
             summary.outcome: self._name,
@@ -77,7 +86,29 @@ class PlainDisplay:
         """Do nothing: the display holds no resources."""
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        _print_line(self._console, line)
+
+
+class ResultsConsole(Console):
+    """The standard output for results. A reader who closes it fails the batch, in whichever thread prints."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Raise MillraceError: with Rich's SystemExit, a thread of Spark's callbacks would end, and not the run."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())  # what the file still holds would be written at the exit
+        os.close(nowhere)
+        hint = "read it to its end, redirect it to a file, or give the query a sink of files"
+        raise MillraceError(Problem("standard output was closed before the end of the results", hint))
+
+
+def print_rows(console: Console, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print one line per row."""
+    for row in rows:
+        _print_line(console, _line(zip(columns, row, strict=True)))
+
+
+def _print_line(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def cell_text(cell: object) -> str:

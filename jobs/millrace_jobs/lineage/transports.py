@@ -79,7 +79,7 @@ class HttpTransport:
             return {}
         value = self.api_key.resolve()
         if not value.isascii() or not value.isprintable():
-            raise MillraceError(Problem(f"{self.api_key.what} has characters that no header of HTTP has", ""))
+            raise MillraceError(Problem(f"{self.api_key.what} has characters that an HTTP header cannot have", ""))
         return {"Authorization": f"Bearer {value}"}
 
     def _context(self) -> ssl.SSLContext:

@@ -108,7 +108,7 @@ def time_of(written: str) -> int:
     try:
         return micros_of(written)
     except ValueError:
-        raise BadRequestError(f"{written[:80]!r} is no time: write it like 2024-03-01T12:00:00Z") from None
+        raise BadRequestError(f"{written[:80]!r} is not a time: write it like 2024-03-01T12:00:00Z") from None
 
 
 def _values(columns: Sequence[KeyColumn], written: str) -> list[Any]:
@@ -123,7 +123,7 @@ def _values(columns: Sequence[KeyColumn], written: str) -> list[Any]:
         found = json.loads(written, parse_float=_Numeral, parse_int=_Numeral)
     except (ValueError, RecursionError):
         raise BadRequestError(
-            f'the key {written!r} is no JSON: write text that begins with [ or {{ as ["{written[:1]}..."]'
+            f'the key {written!r} is not JSON: write text that begins with [ or {{ as ["{written[:1]}..."]'
         ) from None
     if isinstance(found, list):
         return found
@@ -165,7 +165,7 @@ def _encoded(value: Any, column: KeyColumn) -> str:
         raise
     except (ValueError, TypeError, ArithmeticError, LookupError):
         shown = value if isinstance(value, str) else _json(value)
-        raise BadRequestError(f"{column.name} is a {column.type}, and {shown!r} is none") from None
+        raise BadRequestError(f"{column.name} is a {column.type}, and {shown!r} is not one") from None
 
 
 def _typed(value: Any, column: KeyColumn) -> str:
@@ -228,7 +228,7 @@ def _micros(value: Any, *, zoned: bool, column: KeyColumn) -> int:
         return micros_of(_text(value), zoned=zoned)
     except (ValueError, TypeError):
         raise BadRequestError(
-            f"{column.name} has a time, and {value!r} is none: write it like 2024-03-01T12:00:00Z"
+            f"{column.name} is a time, and {value!r} is not one: write it like 2024-03-01T12:00:00Z"
         ) from None
 
 

@@ -71,7 +71,7 @@ def parse_request(parameters: str, columns: Sequence[KeyColumn]) -> TableRequest
         raise BadRequestError(f"there is no parameter {unknown[0][:80]!r}: write {', '.join(sorted(_PARAMETERS))}")
     for name, values in given.items():
         if name != "key" and len(values) > 1:
-            raise BadRequestError(f"{name} stands there {len(values)} times: write it once")
+            raise BadRequestError(f"{name} is given {len(values)} times: write it once")
     keys = given.get("key")
     single = {name: values[0] for name, values in given.items() if name != "key"}
     window = single.pop("window", None)
@@ -87,7 +87,7 @@ def parse_request(parameters: str, columns: Sequence[KeyColumn]) -> TableRequest
             raise BadRequestError("at is for single rows: write key as well")
         return _page(single, columns)
     if single:
-        raise BadRequestError(f"{min(single)} does not go with key: leave one of them out")
+        raise BadRequestError(f"{min(single)} cannot be combined with key: leave one of them out")
     if len(keys) > MAX_KEYS:
         raise BadRequestError(f"a request has at most {MAX_KEYS} keys: ask for fewer at a time")
     time = None if at is None else time_of(at)
@@ -116,7 +116,7 @@ def answer(request: TableRequest, reader: TableReader, query: str, columns: Sequ
 
 def _check_window(columns: Sequence[KeyColumn], *, has_prefix: bool) -> None:
     if has_prefix:
-        raise BadRequestError("window does not go with prefix: write the window as a value of the prefix")
+        raise BadRequestError("window cannot be combined with prefix: write the window as a value of the prefix")
     if all(column.part is None for column in columns):
         names = ", ".join(column.name for column in columns) or "no columns"
         raise BadRequestError(f"the key has {names}, none of which is a window: leave out window")
@@ -125,7 +125,7 @@ def _check_window(columns: Sequence[KeyColumn], *, has_prefix: bool) -> None:
 def _page(given: dict[str, str], columns: Sequence[KeyColumn]) -> TableRequest:
     written = given.get("limit", str(DEFAULT_LIMIT))
     if not (written.isascii() and written.isdigit() and 1 <= int(written[:9]) <= MAX_LIMIT):
-        raise BadRequestError(f"limit {written[:80]!r} is no number of rows: write 1 to {MAX_LIMIT}")
+        raise BadRequestError(f"limit {written[:80]!r} is not a number of rows: write 1 to {MAX_LIMIT}")
     prefix = prefix_text(columns, given["prefix"]) if "prefix" in given else b""
     return TableRequest(None, None, prefix, int(written), given.get("after"))
 

@@ -119,7 +119,7 @@ class LookupServer:
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the look-up failed: the driver's log has the reason")
 
     async def serve(self, port: int, ready: Callable[[int], None]) -> None:
-        """Listen and answer for ever; ``ready`` is called with the port on this machine."""
+        """Listen and answer forever; ``ready`` is called with the port on this machine."""
         loop = asyncio.get_running_loop()
         listening = await loop.create_server(lambda: ClientConnection(self, loop.time), HOST, port, reuse_address=True)
         service, known = self.service, self.connections

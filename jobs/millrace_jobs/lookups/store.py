@@ -406,4 +406,5 @@ def _place(cursor: str) -> bytes:
     try:
         return base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except ValueError:
-        raise BadRequestError(f"{cursor[:80]!r} is no cursor: write the value of next in the answer before") from None
+        message = f"{cursor[:80]!r} is not a cursor: write the value of next in the previous answer"
+        raise BadRequestError(message) from None

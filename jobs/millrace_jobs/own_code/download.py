@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_api.model.code import CodeFile
+from millrace_api.model.code import CONFIG_MAPS, CodeConfigMap, CodeFile
 from millrace_api.model.status import FailureClass
 from millrace_jobs.confinement import confinement, require_data
 from millrace_jobs.stores.objects import ObjectPath
@@ -37,6 +37,7 @@ PATIENCE = 30.0
 MOST_BYTES = 256 << 20
 """Most bytes of all files of a query together. What is larger belongs into an image."""
 
+_MOUNTED = Path(CONFIG_MAPS)
 _SOCKET_SECONDS = 10.0
 _CHUNK = 1 << 20
 _ANSWERS_LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
@@ -111,7 +112,7 @@ def _fetch(file: CodeFile, target: Path, folder: Path, budget: Budget, where: st
                 raise
             time.sleep(pause)
     if found != file.sha256:
-        message = f"{file.uri} has the digest {found}, and not {file.sha256}"
+        message = f"{file.place} has the digest {found}, and not {file.sha256}"
         raise _config(Problem(message, _DIGEST_HINT, field=f"{where}.sha256"))
 
 
@@ -121,11 +122,15 @@ def _attempt(file: CodeFile, target: Path, folder: Path, budget: Budget, where: 
     def copy(source: _Readable) -> str:
         return _copy(source, target, file, budget, where)
 
+    if file.config_map is not None:
+        return _from_config_map(file, file.config_map, folder, copy, where)
     if file.path is not None:
+        require_data(folder / file.path)
         return _from_disk(file, folder / file.path, copy, where)
-    if file.uri.startswith("s3a://"):
-        return _from_store(file, copy, where)
-    return _from_server(file, budget, copy, where)
+    uri = file.uri or ""
+    if uri.startswith("s3a://"):
+        return _from_store(file, uri, copy, where)
+    return _from_server(file, uri, budget, copy, where)
 
 
 def _copy(source: _Readable, target: Path, file: CodeFile, budget: Budget, where: str) -> str:
@@ -145,33 +150,51 @@ def _copy(source: _Readable, target: Path, file: CodeFile, budget: Budget, where
     return digest.hexdigest()
 
 
+def _from_config_map(
+    file: CodeFile, config_map: CodeConfigMap, folder: Path, copy: Callable[[_Readable], str], where: str
+) -> str:
+    """Read a key that the pod mounts; elsewhere, the file of its name beside the query's file."""
+    if not _MOUNTED.is_dir():
+        path = folder / config_map.key
+        require_data(path)
+        if not path.is_file():
+            message = f"this machine has no ConfigMap {config_map.name}, and no file {path} in its place"
+            hint = f"put {config_map.key} there, or write uri: file:PATH for this machine"
+            raise _unavailable(Problem(message, hint, field=f"{where}.configMap"))
+        return _from_disk(file, path, copy, where)
+    path = _MOUNTED / config_map.name / config_map.key
+    if not path.is_file():
+        message = f"the namespace has no ConfigMap {config_map.name} with the key {config_map.key}"
+        raise _unavailable(Problem(message, "make it, or write another name or key", field=f"{where}.configMap"))
+    return _from_disk(file, path, copy, where)
+
+
 def _from_disk(file: CodeFile, path: Path, copy: Callable[[_Readable], str], where: str) -> str:
-    require_data(path)
     if not path.is_file():  # also a pipe, which nothing may ever be written to
         raise _missing(file, f"there is no file {path}", where)
     try:
         with path.open("rb") as source:
             return copy(source)
     except PermissionError:
-        problem = Problem(f"{path} may not be read", "let this user read it", field=f"{where}.uri")
+        problem = Problem(f"{path} may not be read", "let this user read it", field=f"{where}.{file.place_field}")
         raise _unavailable(problem) from None
 
 
-def _from_store(file: CodeFile, copy: Callable[[_Readable], str], where: str) -> str:
+def _from_store(file: CodeFile, uri: str, copy: Callable[[_Readable], str], where: str) -> str:
     try:
-        with ObjectPath.of_file(file.uri).open() as source:
+        with ObjectPath.of_file(uri).open() as source:
             return copy(source)
     except FileNotFoundError:
-        raise _missing(file, f"there is no object {file.uri}", where) from None
+        raise _missing(file, f"there is no object {file.place}", where) from None
     except PermissionError as error:
-        message = f"{file.uri} may not be read: {error.strerror}"
-        raise _unavailable(Problem(message, _LOGIN_HINT, field=f"{where}.uri")) from None
+        message = f"{file.place} may not be read: {error.strerror}"
+        raise _unavailable(Problem(message, _LOGIN_HINT, field=f"{where}.{file.place_field}")) from None
     except OSError as error:
         raise _unanswered(file, str(error.strerror or error), where) from None
 
 
-def _from_server(file: CodeFile, budget: Budget, copy: Callable[[_Readable], str], where: str) -> str:
-    request = Request(file.uri, headers={"Accept-Encoding": "identity", "User-Agent": "millrace"})
+def _from_server(file: CodeFile, uri: str, budget: Budget, copy: Callable[[_Readable], str], where: str) -> str:
+    request = Request(uri, headers={"Accept-Encoding": "identity", "User-Agent": "millrace"})
     opener = build_opener(_Redirects)
     try:
         with opener.open(request, timeout=max(0.1, min(_SOCKET_SECONDS, budget.left))) as answer:
@@ -186,9 +209,9 @@ def _from_server(file: CodeFile, budget: Budget, copy: Callable[[_Readable], str
     except (URLError, HTTPException, OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         if isinstance(reason, ssl.SSLCertVerificationError):
-            message = f"the certificate of {urlsplit(file.uri).netloc} is not trusted: {reason.verify_message}"
+            message = f"the certificate of {urlsplit(uri).netloc} is not trusted: {reason.verify_message}"
             hint = "add its authority to those of the image, or name a file with it by SSL_CERT_FILE"
-            raise _unavailable(Problem(message, hint, field=f"{where}.uri")) from None
+            raise _unavailable(Problem(message, hint, field=f"{where}.{file.place_field}")) from None
         raise _unanswered(file, str(reason) or type(reason).__name__, where) from None
 
 
@@ -223,14 +246,14 @@ class _Redirects(HTTPRedirectHandler):
 def _refused(file: CodeFile, error: HTTPError, where: str) -> MillraceError:
     said = " ".join(f"HTTP {error.code} {error.reason}".split())
     if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-        return _missing(file, f"there is no {file.uri}: {said}", where)
+        return _missing(file, f"there is no {file.place}: {said}", where)
     if error.code >= 500 or error.code in _ANSWERS_LATER:
         return _unanswered(file, said, where)
     if error.code in _REFUSALS:
         hint = "let the server give it out without a login, or write an s3a:// URI, which spec.s3 logs in to"
-        return _unavailable(Problem(f"{file.uri} may not be read: {said}", hint, field=f"{where}.uri"))
+        return _unavailable(Problem(f"{file.place} may not be read: {said}", hint, field=f"{where}.{file.place_field}"))
     hint = "write the URI that it refers to, if that is allowed" if 300 <= error.code < 400 else "write another URI"
-    return _config(Problem(f"{file.uri} cannot be fetched: {said}", hint, field=f"{where}.uri"))
+    return _config(Problem(f"{file.place} cannot be fetched: {said}", hint, field=f"{where}.{file.place_field}"))
 
 
 def disk_error(error: OSError, folder: Path) -> MillraceError:
@@ -243,23 +266,23 @@ def disk_error(error: OSError, folder: Path) -> MillraceError:
 
 def _missing(file: CodeFile, message: str, where: str) -> MillraceError:
     hint = f"put {file.name} there, or write where it is"
-    return _unavailable(Problem(message, hint, field=f"{where}.uri"))
+    return _unavailable(Problem(message, hint, field=f"{where}.{file.place_field}"))
 
 
 def _too_large(file: CodeFile, where: str) -> MillraceError:
-    message = f"the code is larger than {MOST_BYTES >> 20} MiB with {file.uri}"
-    return _config(Problem(message, "put what is large into an image", field=f"{where}.uri"))
+    message = f"the code is larger than {MOST_BYTES >> 20} MiB with {file.place}"
+    return _config(Problem(message, "put what is large into an image", field=f"{where}.{file.place_field}"))
 
 
 def _too_slow(file: CodeFile, budget: Budget, where: str) -> TransientError:
-    message = f"{file.uri} did not arrive within the {budget.seconds:g} s that all code may take"
+    message = f"{file.place} did not arrive within the {budget.seconds:g} s that all code may take"
     hint = "check that its server is fast enough, or put the code into an image"
-    return _transient(Problem(message, hint, field=f"{where}.uri"))
+    return _transient(Problem(message, hint, field=f"{where}.{file.place_field}"))
 
 
 def _unanswered(file: CodeFile, why: str, where: str) -> TransientError:
     hint = "check the URI, and whether its server runs"
-    return _transient(Problem(f"{file.uri} cannot be fetched: {why}", hint, field=f"{where}.uri"))
+    return _transient(Problem(f"{file.place} cannot be fetched: {why}", hint, field=f"{where}.{file.place_field}"))
 
 
 def _transient(problem: Problem) -> TransientError:

@@ -79,48 +79,65 @@ class Packages:
             MillraceError: it is not a package for this Python, is too large, or has what it may not have. ``where`` is
                 the field of the spec.
         """
+        at = f"{where}.{file.place_field}"
         try:
-            if file.uri.endswith(".whl"):
+            if file.name.endswith(".py"):
+                self._add_module(file, archive)
+                return
+            if file.name.endswith(".whl"):
                 _require_fit(file.name)
             with zipfile.ZipFile(archive) as opened:
                 members = list(self._members(file, opened))
-                if file.uri.endswith(".whl") and not any(path.parts[-1:] == ("WHEEL",) for _, path in members):
+                if file.name.endswith(".whl") and not any(path.parts[-1:] == ("WHEEL",) for _, path in members):
                     raise _UnusableError("is not a wheel: it has no file WHEEL", "build it with pip wheel")
                 _require_new(path for _, path in members)
                 for member, path in members:
                     self._unpack(opened, member, path)
         except _UnusableError as error:
-            found = MillraceError(Problem(f"{file.uri} {error.message}", error.hint, field=f"{where}.uri"))
+            found = MillraceError(Problem(f"{file.place} {error.message}", error.hint, field=at))
         except _BROKEN as error:
             if isinstance(error, OSError) and error.errno in _OF_DISK:
                 raise disk_error(error, self.folder) from None
-            message = f"{file.uri} cannot be unpacked: {getattr(error, 'strerror', None) or error}"
-            found = MillraceError(Problem(message, "build it again, as a zip file", field=f"{where}.uri"))
+            message = f"{file.place} cannot be unpacked: {getattr(error, 'strerror', None) or error}"
+            found = MillraceError(Problem(message, "build it again, as a zip file", field=at))
         else:
             return
         found.failure = FailureClass.CONFIG
         raise found from None
+
+    def _add_module(self, file: CodeFile, source: Path) -> None:
+        place = PurePosixPath(file.name)
+        self._count(source.stat().st_size)
+        self._own(place, file)
+        _require_new(iter([place]))
+        shutil.copyfile(source, self.folder / place)
 
     def _members(self, file: CodeFile, opened: zipfile.ZipFile) -> Iterator[tuple[zipfile.ZipInfo, PurePosixPath]]:
         """Yield the files of a package with their places in the folder, as far as they belong there."""
         for member in opened.infolist():
             if member.is_dir():
                 continue
-            self.most_files -= 1
-            self.most_bytes -= member.file_size
-            if self.most_files < 0 or self.most_bytes < 0:
-                what = f"{MOST_FILES:,} files" if self.most_files < 0 else f"{MOST_BYTES >> 20:,} MiB"
-                raise _UnusableError(
-                    f"is too large: all packages unpacked have more than {what}", "put it into an image"
-                )
-            place = _place(member, is_wheel=file.uri.endswith(".whl"))
+            self._count(member.file_size)
+            place = _place(member, is_wheel=file.name.endswith(".whl"))
             if place is None:
                 continue
-            if place in self._owners:
-                message = f"has the file {place}, which {self._owners[place]} has, too"
-                raise _UnusableError(message, "leave one of them out")
-            self._owners[place] = file.uri
+            self._own(place, file)
             yield member, place
+
+    def _count(self, size: int) -> None:
+        """Count a file of this many bytes; raise _UnusableError if all packages together are too large with it."""
+        self.most_files -= 1
+        self.most_bytes -= size
+        if self.most_files < 0 or self.most_bytes < 0:
+            what = f"{MOST_FILES:,} files" if self.most_files < 0 else f"{MOST_BYTES >> 20:,} MiB"
+            raise _UnusableError(f"is too large: all packages unpacked have more than {what}", "put it into an image")
+
+    def _own(self, place: PurePosixPath, file: CodeFile) -> None:
+        """Note whose a place in the folder is; raise _UnusableError if it is another package's."""
+        if place in self._owners:
+            message = f"has the file {place}, which {self._owners[place]} has, too"
+            raise _UnusableError(message, "leave one of them out")
+        self._owners[place] = file.place
 
     def _unpack(self, opened: zipfile.ZipFile, member: zipfile.ZipInfo, place: PurePosixPath) -> None:
         target = self.folder / place

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
-from millrace_jobs.page.elements import element
-from millrace_jobs.page.view import Bar, ChartLine, HeatMap, LineChart, Table
+from millrace_jobs.page.heat_map import HeatMap
+from millrace_jobs.page.view import Bar, ChartLine, LineChart
+from millrace_support.pages.elements import element
 from millrace_support.terminal_texts import count_text
 
 _WIDTH, _HEIGHT = 600.0, 120.0
@@ -61,6 +62,11 @@ def line_chart(chart: LineChart) -> Element:
         "svg",
         element("path", d=grid, class_="grid"),
         element("path", d=f"M0 {y(chart.reference):g}H{_WIDTH:g}", class_="reference") if chart.reference else None,
+        [
+            element("path", d=f"M{x(each):.1f} 0V{_HEIGHT:g}", class_="mark")
+            for each in chart.marks
+            if first <= each <= last
+        ],
         *(_lines(series, number, x, y) for number, series in reversed(list(enumerate(chart.series)))),
         viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}",
         preserveAspectRatio="none",
@@ -93,7 +99,7 @@ def _in_words(chart: LineChart) -> str:
         values = [value for _, value in series.points]
         name = f"{series.name}: " if series.name else ""
         parts.append(f"{name}from {number_text(min(values))} to {number_text(max(values))}, now {series.text}")
-    return f"{chart.title}, {chart.unit}, over {len(chart.series[0].points)} batches: {'; '.join(parts)}"
+    return f"{chart.title}, {chart.unit}, over {chart.batches} batches: {'; '.join(parts)}"
 
 
 def nice_top(value: float, at_least: float = 0.0) -> float:
@@ -212,24 +218,3 @@ def _bar(row: Bar) -> Element:
     place = {"x": f"{row.start:.2%}", "width": f"{max(row.length, 0.004):.2%}", "height": "100%"}
     track = element("rect", width="100%", height="100%", class_="track")
     return element("svg", track, element("rect", class_="fill", **place), height=8, aria_hidden="true")
-
-
-def text_table(table: Table, caption: str, *, marked: str = "") -> Element:
-    """Return a table of texts; a cell that begins with a digit or a sign is a number, and aligned as one."""
-    head = element(
-        "tr", [element("th", name, scope="col", class_=_kind(table, at)) for at, name in enumerate(table.columns)]
-    )
-    body = []
-    for number, row in enumerate(table.rows):
-        cells = [
-            element("th", text, scope="row") if at == 0 else element("td", text, class_=_kind(table, at))
-            for at, text in enumerate(row)
-        ]
-        body.append(element("tr", cells, class_=marked if number == table.marked else False))
-    made = element("table", element("caption", caption, class_="quiet"), element("thead", head), element("tbody", body))
-    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=caption)
-
-
-def _kind(table: Table, at: int) -> str | bool:
-    texts = [row[at] for row in table.rows if row[at] not in ("", "-", "NULL", "runs now")]
-    return "number" if at and texts and all(text.lstrip("+-−")[:1].isdigit() for text in texts) else False

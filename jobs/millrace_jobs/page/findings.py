@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import IntEnum
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import CorruptPolicy
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.page.history import BatchFigures, RunSnapshot
+from millrace_jobs.page.history import RunSnapshot, problem_of
 from millrace_jobs.pipeline.incomplete import required_columns
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_support.http_server import ProbeResult
+from millrace_support.pages.verdict import PageFinding, Severity, by_urgency
+from millrace_support.run_record import BatchDetails, BatchFigures
 from millrace_support.terminal_texts import count_text
 
 RECENT = 5
@@ -29,32 +28,20 @@ TREND = 12
 SKEWED = 0.5
 """Load of the busiest worker over the mean, less 1, from which a load counts as skewed."""
 
+SLOW_SINK_SECONDS = 1.0
+"""Seconds of a batch, beyond those of its tasks, from which they count as those of the sink and not of Spark."""
+
 OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
 """A batch is overdue after so many intervals, and not before so many seconds."""
 
 
-class Severity(IntEnum):
-    """How urgent a finding is."""
-
-    WELL = 0
-    NOTE = 1
-    WARNING = 2
-    FAILURE = 3
-
-
-@dataclass(frozen=True)
-class RunFinding:
-    """One finding: a title of a few words, the reason with its figures, and a remedy, which may be empty."""
-
-    severity: Severity
-    title: str
-    reason: str
-    remedy: str = ""
+_OUTCOMES = {"finished": "Finished", "drained": "Stopped"}
+"""Titles of the ends of a run; one that has failed has a finding with the reason."""
 
 
 def findings(
     run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float, *, timed: bool = True
-) -> list[RunFinding]:
+) -> list[PageFinding]:
     """Return the findings on a run, the most urgent first; there is at least one.
 
     Args:
@@ -66,46 +53,50 @@ def findings(
         timed: whether batches are to be in time: false where a run reads what exists and ends, for which it takes
             batches of many intervals.
     """
-    found = [*_failures(run, failing, alive), *(_pace(run, spec, now) if timed else ()), *_records(run, spec)]
+    found = [
+        *_failures(run, failing, alive),
+        *(_pace(run, spec, now) if timed and not run.outcome else ()),
+        *_records(run, spec),
+    ]
     worst = max((each.severity for each in found), default=Severity.WELL)
-    if worst < Severity.WARNING:
+    if run.outcome in _OUTCOMES:
+        found.append(_ended(run))
+    elif worst < Severity.WARNING:
         found.append(_state(run, now, timed=timed))
-    order = {Severity.FAILURE: 0, Severity.WARNING: 1, Severity.WELL: 2, Severity.NOTE: 3}
-    return sorted(found, key=lambda each: order[each.severity])
+    return by_urgency(found)
 
 
-def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[RunFinding]:
+def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResult) -> Iterator[PageFinding]:
     if run.failure is not None:
-        reason, remedy = _problem(run.failure)
-        yield RunFinding(Severity.FAILURE, "Failed", reason, remedy)
+        yield PageFinding(Severity.FAILURE, "Failed", run.failure.reason, run.failure.remedy)
     elif failing is not None:
-        reason, remedy = _problem(failing)
-        yield RunFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
+        reason, remedy = problem_of(failing)
+        yield PageFinding(Severity.FAILURE, "Failing and starting again", reason, remedy)
     elif not alive.ok:
         remedy = "look at the log of the run, then start it again: committed batches stay"
-        yield RunFinding(Severity.FAILURE, "Hung", alive.text, remedy)
+        yield PageFinding(Severity.FAILURE, "Hung", alive.text, remedy)
 
 
-def _problem(error: BaseException) -> tuple[str, str]:
-    """Return the message and the hint of an error."""
-    if isinstance(error, MillraceError) and error.problems:
-        first = error.problems[0]
-        return (f"{first.field}: {first.message}" if first.field else first.message), first.hint
-    return str(error) or type(error).__name__, "run with --debug to see where"
-
-
-def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
+def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
     """Yield the findings on the time that batches take, and on the records that wait."""
     silence = now - run.last_sign
     interval = spec.batch_interval.seconds
-    if run.batches and not run.is_idle and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS):
-        yield RunFinding(
+    if (
+        run.batches
+        and not run.is_idle
+        and not run.step
+        and silence > max(OVERDUE_INTERVALS * interval, OVERDUE_SECONDS)
+    ):
+        yield PageFinding(
             Severity.WARNING,
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
-            f"and the last batch took {seconds_text(run.batches[-1].seconds)}",
-            "compare the steps of the newest batch; a batch right after a start or a change of plan takes longer",
+            f"and the last batch took {seconds_text(run.batches[-1].seconds)}. The figures below, also those of the "
+            "lag, are older",
+            "see whether own code, the sink or a source waits for something; right after a start or a change of plan, "
+            "a batch takes longer",
         )
+        return  # what earlier batches took says nothing of what this one waits for
     recent = [each for each in run.batches if each.rows][-RECENT:]
     if not recent:
         return
@@ -114,7 +105,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
     waiting, grown = run.batches[-1].waiting, _growth(run.batches)
     if typical > 1 and len(recent) >= WARM:
         late = sum(each.utilization > 1 for each in recent)
-        yield RunFinding(
+        yield PageFinding(
             Severity.WARNING,
             "Falling behind" if grown > 0 else "Batches are late",
             f"{late} of the last {len(recent)} batches took longer than their interval of "
@@ -125,7 +116,7 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
         )
     elif grown > 0:
         span = seconds_text(run.batches[-1].ended - run.batches[-TREND].ended)
-        yield RunFinding(
+        yield PageFinding(
             Severity.WARNING,
             "Lag is growing",
             f"{count_text(waiting)} {_unit(spec)} wait, {count_text(grown)} more than {span} ago, although batches "
@@ -133,11 +124,11 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[RunFinding]:
             _faster(run.newest, spec, imbalance),
         )
     elif waiting > statistics.median(each.taken for each in recent) and _falls(run.batches):
-        yield RunFinding(
+        yield PageFinding(
             Severity.NOTE, "Catching up", f"{count_text(waiting)} {_unit(spec)} wait, and their number falls"
         )
     if imbalance >= SKEWED and typical <= 1:
-        yield RunFinding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
+        yield PageFinding(Severity.NOTE, "Load is skewed", _skew(run.newest, imbalance), _even_out(spec))
 
 
 def _median_seconds(batches: list[BatchFigures]) -> float:
@@ -161,8 +152,16 @@ def _falls(batches: tuple[BatchFigures, ...]) -> bool:
     return batches[-1].waiting < batches[-RECENT:][0].waiting
 
 
-def _faster(newest: BatchReport | None, spec: Spec, imbalance: float) -> str:
+def _faster(newest: BatchDetails | None, spec: Spec, imbalance: float) -> str:
     """Return what would make batches faster, by what takes most of their time."""
+    if newest is not None and newest.task_seconds is not None:
+        written = newest.work - newest.task_seconds  # at least: tasks run side by side
+        if written > max(newest.seconds * 2 / 3, SLOW_SINK_SECONDS):
+            return (
+                f"all tasks together took {seconds_text(newest.task_seconds)} to read and compute; the other "
+                f"{seconds_text(written)} are those of the sink, or of tasks that wait for executors: look first at "
+                "what spec.sink writes to"
+            )
     if imbalance >= SKEWED and spec.partitioner.algorithm is not Algorithm.AUTO:
         return _even_out(spec)
     if newest is not None and newest.work < newest.seconds / 2:
@@ -176,7 +175,7 @@ def _faster(newest: BatchReport | None, spec: Spec, imbalance: float) -> str:
     )
 
 
-def _skew(newest: BatchReport | None, imbalance: float) -> str:
+def _skew(newest: BatchDetails | None, imbalance: float) -> str:
     share = hottest_share(newest)
     key = "" if share is None else f", and the hottest key has {share:.0%} of the records"
     return f"the busiest worker has {1 + imbalance:.1f} times the mean load{key}"
@@ -191,23 +190,23 @@ def _even_out(spec: Spec) -> str:
     )
 
 
-def hottest_share(report: BatchReport | None) -> float | None:
+def hottest_share(newest: BatchDetails | None) -> float | None:
     """Return the share of the records that the hottest key of a batch has; None if keys were not counted."""
-    if report is None or report.profile is None or not report.profile.rows:
-        return None
-    keys = report.profile.sample if report.profile.complete else report.profile.heavy
-    return float(keys.counts.max()) / report.profile.rows if len(keys) else None
+    hot = None if newest is None else newest.hot_records
+    return hot.counts[0] / hot.whole if hot is not None and hot.counts else None
 
 
-def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
+def _records(run: RunSnapshot, spec: Spec) -> Iterator[PageFinding]:
     """Yield the findings on records that are in no result."""
     last = run.batches[-TREND:]
     if run.rejected:
-        yield RunFinding(
-            _severity(any(each.rejected for each in last)),
+        newest = sum(each.rejected for each in last)
+        yield PageFinding(
+            _severity(newest > 0),
             "Records are rejected",
-            f"{_share(run.rejected, run.rows + run.rejected)} of this run do not decode, "
-            f"{sum(each.rejected for each in last):,} of them in the last {len(last)} batches",
+            f"{_share(run.rejected, run.rows + run.rejected)} of this run {_form(run.rejected, 'do', 'does')} not "
+            f"decode; of the last {len(last)} batch{_form(len(last), 'es', '')}, "
+            f"{_share(newest, newest + sum(each.rows for each in last))}",
             _rejected_remedy(spec),
         )
     if run.late:
@@ -216,7 +215,7 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
             for name, source in spec.sources.items()
             if source.watermark is not None
         )
-        yield RunFinding(
+        yield PageFinding(
             _severity(any(each.late for each in last)),
             "Records are late",
             f"the windows of {_share(run.late, run.rows)} of this run had closed, "
@@ -226,10 +225,11 @@ def _records(run: RunSnapshot, spec: Spec) -> Iterator[RunFinding]:
     if run.incomplete:
         columns = {name: required_columns(spec, name) for name in spec.sources}
         named = ", ".join(f"{' or '.join(each)} of {name}" for name, each in columns.items() if each)
-        yield RunFinding(
+        yield PageFinding(
             _severity(any(each.incomplete for each in last)),
             "Records have no key or time",
-            f"{_share(run.incomplete, run.rows)} of this run are in no result: {named or 'a column'} is NULL",
+            f"{_share(run.incomplete, run.rows)} of this run {_form(run.incomplete, 'are', 'is')} in no result: "
+            f"{named or 'a column'} is NULL",
             "correct what writes them, or replace NULL in the query by coalesce",
         )
 
@@ -241,7 +241,11 @@ def _severity(is_recent: bool) -> Severity:
 def _share(part: int, whole: int) -> str:
     """Return a number of records with its share of all of them."""
     share = f"{part / whole:.2%}" if whole else "-"
-    return f"{part:,} records ({'less than 0.01%' if share == '0.00%' else share})"
+    return f"{part:,} record{'' if part == 1 else 's'} ({'less than 0.01%' if share == '0.00%' else share})"
+
+
+def _form(count: int, plural: str, singular: str) -> str:
+    return singular if count == 1 else plural
 
 
 def _rejected_remedy(spec: Spec) -> str:
@@ -255,28 +259,35 @@ def _rejected_remedy(spec: Spec) -> str:
     return "compare spec.sources with the records"
 
 
-def _state(run: RunSnapshot, now: float, *, timed: bool) -> RunFinding:
+def _ended(run: RunSnapshot) -> PageFinding:
+    reason = f"{count_text(run.rows)} records were read in {seconds_text(run.last_sign - run.began)}"
+    return PageFinding(Severity.WELL, _OUTCOMES[run.outcome], reason)
+
+
+def _state(run: RunSnapshot, now: float, *, timed: bool) -> PageFinding:
     """Return the finding for a run without warnings."""
     if run.is_idle and (not run.batches or not run.batches[-1].waiting):
         since = "" if not run.batches else f"; the last batch ended {seconds_text(now - run.batches[-1].ended)} ago"
-        return RunFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
+        return PageFinding(Severity.WELL, "Waiting for data", f"every record that arrived has been read{since}")
+    if run.step:
+        return PageFinding(Severity.WELL, "Starting", f"{run.step}, {seconds_text(now - run.began)} after the start")
     if not run.batches:
         reason = (
-            f"the first batch is running, {seconds_text(now - run.began)} after Spark was ready; it takes longest, "
+            f"the first batch is running, {seconds_text(now - run.last_sign)} after Spark was ready; it takes longest, "
             "since processes start and code is compiled"
         )
-        return RunFinding(Severity.WELL, "Starting", reason)
+        return PageFinding(Severity.WELL, "Starting", reason)
     recent = [each for each in run.batches if each.rows][-RECENT:] or list(run.batches[-RECENT:])
     if not timed:
         left = f"{count_text(run.batches[-1].waiting)} wait" if run.batches[-1].waiting else "no record waits"
-        return RunFinding(Severity.WELL, "Reading what exists", f"{count_text(run.rows)} records were read, {left}")
+        return PageFinding(Severity.WELL, "Reading what exists", f"{count_text(run.rows)} records were read, {left}")
     typical = statistics.median(each.utilization for each in recent)
     if typical > 1:
         reason = f"the first {WARM} batches take longer, since processes start and code is compiled"
-        return RunFinding(Severity.WELL, "Starting", reason)
+        return PageFinding(Severity.WELL, "Starting", reason)
     lag = run.batches[-1].waiting
     reason = f"batches take {typical:.0%} of their interval" + ("" if lag else ", and no record waits")
-    return RunFinding(Severity.WELL, "Keeping up", reason)
+    return PageFinding(Severity.WELL, "Keeping up", reason)
 
 
 def _unit(spec: Spec) -> str:

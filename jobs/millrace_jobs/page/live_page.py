@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
-from http import HTTPStatus
-from importlib.resources import files
 from threading import Lock
 
 from millrace_jobs.page.history import RunHistory
@@ -14,22 +11,16 @@ from millrace_jobs.page.lookup_box import looked_up
 from millrace_jobs.page.rendering import render
 from millrace_jobs.page.view import RunFacts, page_view
 from millrace_support.http_server import Page, PageSource
+from millrace_support.pages.serving import asset, html_page
 
 FRESH_SECONDS = 1.0
 """Seconds for which a rendered page is served again, so that any number of clients costs one rendering a second."""
 
-_POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
-"""Content-Security-Policy: nothing from elsewhere, and neither scripts nor styles within the page."""
 
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+SEEN_SECONDS = 3.0
+"""Seconds in which a page that is open asks for the newest figures: somewhat longer than its script waits."""
+
+_POLL_SECONDS = 0.05
 
 
 class LivePage:
@@ -44,40 +35,51 @@ class LivePage:
     def __init__(self, history: RunHistory, facts: RunFacts, clock: Callable[[], float] = time.time) -> None:
         self._history, self._facts, self._clock = history, facts, clock
         self._lock = Lock()
-        self._rendered: tuple[float, bytes] = (float("-inf"), b"")
+        self._rendered: tuple[float, bytes, bool] = (float("-inf"), b"", False)
+        self._asked = float("-inf")
+        self._has_shown_end = False
+
+    def show(self, facts: RunFacts) -> None:
+        """Show these facts from now on."""
+        self._facts = facts
+
+    def wait_until_seen(self, seconds: float = SEEN_SECONDS) -> None:
+        """Wait until a client that follows the page has got one that shows how the run ended.
+
+        Returns at once if one has, or if no client has asked within the last seconds; after this time at the latest.
+        """
+        until = time.monotonic() + seconds
+        with self._lock:
+            self._rendered = (float("-inf"), b"", False)
+        while self._clock() - self._asked < seconds and not self._has_shown_end and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
 
     @property
     def paths(self) -> Mapping[str, PageSource]:
         """What answers each path: the page and its files."""
         return {
             "/": self._page,
-            "/page.css": lambda _: _asset("page.css", "text/css"),
-            "/page.js": lambda _: _asset("page.js", "text/javascript"),
+            "/page.css": lambda _: asset("page.css"),
+            "/page.js": lambda _: asset("page.js"),
         }
 
     def _page(self, parameters: str) -> Page:
         result = looked_up(parameters, self._facts.lookups) if self._facts.lookups and parameters else None
+        self._asked = self._clock()
         if result is None:
-            return _html(self._fresh())
+            body, shows_end = self._fresh()
+            self._has_shown_end |= shows_end
+            return html_page(body)
         now = self._clock()
-        return _html(render(page_view(self._history.snapshot(), self._facts, now), result))
+        return html_page(render(page_view(self._history.snapshot(), self._facts, now), result))
 
-    def _fresh(self) -> bytes:
-        """Return the page without a look-up, rendered within the last second."""
+    def _fresh(self) -> tuple[bytes, bool]:
+        """Return the page without a look-up, rendered within the last second, and whether it shows the run's end."""
         with self._lock:
             now = self._clock()
-            at, body = self._rendered
+            at, body, shows_end = self._rendered
             if not at <= now < at + FRESH_SECONDS:
-                body = render(page_view(self._history.snapshot(), self._facts, now))
-                self._rendered = now, body
-            return body
-
-
-def _html(body: bytes) -> Page:
-    return Page(HTTPStatus.OK, "text/html; charset=utf-8", body, _HEADERS)
-
-
-@cache
-def _asset(name: str, kind: str) -> Page:
-    body = files("millrace_jobs.page").joinpath("assets", name).read_bytes()
-    return Page(HTTPStatus.OK, f"{kind}; charset=utf-8", body, _HEADERS)
+                run = self._history.snapshot()
+                body, shows_end = render(page_view(run, self._facts, now)), bool(run.outcome or run.failure)
+                self._rendered = now, body, shows_end
+            return body, shows_end

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from urllib.parse import parse_qs
 from xml.etree.ElementTree import Element
 
 from millrace_api.errors import MillraceError
-from millrace_jobs.page.charts import text_table
-from millrace_jobs.page.elements import element
-from millrace_jobs.page.view import PageView, Table
+from millrace_jobs.page.view import PageView
 from millrace_support.lookups import Lookup, TableAnswer, cell_text, look_up_at
+from millrace_support.pages.elements import element
+from millrace_support.pages.tables import Table, text_table
 
 SHOWN_ROWS = 50
 """Most rows of a page of the table."""
+
+LOOKUP_SECONDS = 3.0
+"""Seconds that a look-up may hold its thread of the server."""
+
+_slots = BoundedSemaphore(2)
+"""Look-ups at one time: less than the server's threads, so that page and metrics have some left."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,14 @@ def looked_up(parameters: str, url: str) -> LookupResult | None:
     lookup = Lookup((written,) if written else (), prefix=is_prefix and bool(written), limit=None)
     if lookup.is_page:
         lookup = Lookup(lookup.keys, prefix=lookup.prefix, limit=SHOWN_ROWS)
+    if not _slots.acquire(blocking=False):
+        return LookupResult(written, is_prefix, problem="Others are being looked up; try again.")
     try:
-        return LookupResult(written, is_prefix, look_up_at(url, lookup))
+        return LookupResult(written, is_prefix, look_up_at(url, lookup, timeout=LOOKUP_SECONDS))
     except MillraceError as error:
         return LookupResult(written, is_prefix, problem=str(error))
+    finally:
+        _slots.release()
 
 
 def lookup_box(view: PageView, result: LookupResult | None) -> Element | None:

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from millrace_jobs.page.charts import bars, heat_legend, heat_map, line_chart, text_table
-from millrace_jobs.page.elements import document, element
-from millrace_jobs.page.findings import RunFinding, Severity
+from millrace_jobs.page.charts import bars, heat_legend, heat_map, line_chart
 from millrace_jobs.page.lookup_box import LookupResult, lookup_box
 from millrace_jobs.page.view import PageView
+from millrace_support.pages.elements import element
+from millrace_support.pages.tables import text_pairs, text_table
+from millrace_support.pages.verdict import page_document, section, verdict_section
 
-_SIGNS = {Severity.FAILURE: "✕", Severity.WARNING: "!", Severity.NOTE: "i", Severity.WELL: "✓"}
-_CLASSES = {each: each.name.lower() for each in Severity}
+_LOST = "the run has ended, or its port is closed. Its terminal or log says why."
+"""What the page says when it gets no answer any more."""
 
 
 def render(view: PageView, result: LookupResult | None = None) -> bytes:
     """Return the page as an HTML document in UTF-8; ``result`` is that of a look-up that was asked for."""
-    verdict, *others = view.findings
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{_SIGNS[verdict.severity]} {view.name}: {verdict.title.lower()}"),
-        element("link", rel="icon", href="data:,"),
-        element("link", rel="stylesheet", href="page.css"),
-        element("script", src="page.js", defer=True),
-    )
     main = element(
         "main",
-        _verdict(verdict, others),
-        _charts(view),
-        _load(view),
-        _plan(view),
-        _steps(view),
-        _state(view),
+        verdict_section(view.findings),
+        figures(view),
         lookup_box(view, result),
         _messages(view),
         id="main",
     )
-    body = element(
-        "body",
-        element("a", "Skip to the figures", href="#charts", class_="skip"),
-        _header(view),
-        main,
-        element("p", role="status", id="announce", class_="quiet"),
-    )
-    return document(element("html", head, body, lang="en"))
+    body = (element("a", "Skip to the figures", href="#charts", class_="skip"), _header(view), main)
+    return page_document(view.findings[0], view.name, body, lost=_LOST)
+
+
+def figures(view: PageView) -> list[Element | None]:
+    """Return the sections with figures."""
+    return [_charts(view), _load(view), _plan(view), _steps(view), _state(view)]
 
 
 def _header(view: PageView) -> Element:
@@ -60,60 +44,16 @@ def _header(view: PageView) -> Element:
     )
 
 
-def _verdict(verdict: RunFinding, others: Sequence[RunFinding]) -> Element:
-    more = [
-        element(
-            "li",
-            element("b", f"{each.title}: "),
-            f"{each.reason}.",
-            element("span", f" {_capitalized(each.remedy)}.", class_="remedy") if each.remedy else None,
-            class_=_CLASSES[each.severity],
-        )
-        for each in others
-    ]
-    return element(
-        "section",
-        element(
-            "div",
-            element("span", _SIGNS[verdict.severity], class_="sign", aria_hidden="true"),
-            element(
-                "div",
-                element("h2", verdict.title, id="verdict-title"),
-                element("p", f"{_capitalized(verdict.reason)}."),
-                element("p", element("b", "What to do: "), f"{verdict.remedy}.", class_="remedy")
-                if verdict.remedy
-                else None,
-            ),
-            class_=f"verdict {_CLASSES[verdict.severity]}",
-        ),
-        element("ul", more, class_="findings") if more else None,
-        id="verdict",
-        aria_labelledby="verdict-title",
-        data_live=True,
-    )
-
-
-def _capitalized(text: str) -> str:
-    """Return a sentence that begins with a capital, unless it begins with the name of a field or an algorithm."""
-    first = text.split(" ", 1)[0]
-    return text if "." in first or ":" in first or first == "auto" else text[:1].upper() + text[1:]
-
-
-def _section(name: str, title: str, *children: Element | None) -> Element:
-    heading = element("h2", title, id=f"{name}-title")
-    return element("section", heading, *children, id=name, aria_labelledby=f"{name}-title", data_live=True)
-
-
 def _charts(view: PageView) -> Element:
     if not view.charts:
-        return _section("charts", "Batches", element("p", "No batch has finished.", class_="absent"))
+        return section("charts", "Batches", element("p", "No batch has finished.", class_="absent"))
     table = element(
         "details",
-        element("summary", f"The last {len(view.batches.rows)} batches as a table", id="batches-summary"),
+        element("summary", view.batches_title, id="batches-summary"),
         text_table(view.batches, "The newest batches, the newest first"),
         id="batches",
     )
-    return _section(
+    return section(
         "charts", "Batches", element("div", [line_chart(each) for each in view.charts], class_="charts"), table
     )
 
@@ -121,7 +61,7 @@ def _charts(view: PageView) -> Element:
 def _load(view: PageView) -> Element:
     """Return the load of the workers, and the shares of hot keys."""
     if view.heat is None:
-        return _section("load", "Load of the workers", element("p", view.no_heat, class_="absent"), _hot_keys(view))
+        return section("load", "Load of the workers", element("p", view.no_heat, class_="absent"), _hot_keys(view))
     newest = element(
         "details",
         element("summary", f"Batch {view.heat.batches[-1]} as a table", id="loads-summary"),
@@ -134,8 +74,9 @@ def _load(view: PageView) -> Element:
         ),
         id="loads",
     )
-    left = element("div", element("h3", view.heat.title), heat_map(view.heat), heat_legend(), newest)
-    return _section("load", "Load of the workers", element("div", left, _hot_keys(view), class_="two"))
+    earlier = [element("div", element("h3", each.title), heat_map(each)) for each in view.earlier_heat]
+    left = element("div", earlier, element("h3", view.heat.title), heat_map(view.heat), heat_legend(), newest)
+    return section("load", "Load of the workers", element("div", left, _hot_keys(view), class_="two"))
 
 
 def _hot_keys(view: PageView) -> Element | None:
@@ -153,20 +94,21 @@ def _hot_keys(view: PageView) -> Element | None:
 
 def _plan(view: PageView) -> Element:
     if not view.plan:
-        return _section("plan", "Plan", element("p", "No batch has a plan yet.", class_="absent"))
+        return section("plan", "Plan", element("p", "No batch has a plan yet.", class_="absent"))
     table = (
         text_table(view.candidates, "Predicted batch time by algorithm", marked="current")
         if view.candidates.rows
         else None
     )
-    return _section("plan", "Plan", _pairs(view.plan), element("p", view.why_plan), table)
+    return section("plan", "Plan", text_pairs(view.plan), element("p", view.why_plan), table)
 
 
 def _steps(view: PageView) -> Element | None:
     if not view.steps:
         return None
     table = bars(view.steps, ("step", "time", "share"), "Steps of the newest batch")
-    return _section("steps", "Newest batch", element("h3", view.steps_title), table)
+    note = element("p", view.steps_note, class_="note") if view.steps_note else None
+    return section("steps", "Newest batch", element("h3", view.steps_title), table, note)
 
 
 def _state(view: PageView) -> Element | None:
@@ -174,15 +116,11 @@ def _state(view: PageView) -> Element | None:
         return None
     title = "Both sides of the join, and what waits" if len(view.sources.rows) > 1 else "The source, and what waits"
     table = text_table(view.sources, title) if view.sources.rows else None
-    return _section("state", "State and event time", _pairs(view.state), element("h3", title), table)
-
-
-def _pairs(pairs: Sequence[tuple[str, str]]) -> Element:
-    return element("dl", [element("div", element("dt", name), element("dd", text)) for name, text in pairs])
+    return section("state", "State and event time", text_pairs(view.state), element("h3", title), table)
 
 
 def _messages(view: PageView) -> Element | None:
     if not view.messages:
         return None
     rows = [element("li", element("time", time), f" {text}") for time, text in view.messages]
-    return _section("messages", "Messages, newest first", element("ol", rows, class_="messages"))
+    return section("messages", "Messages, newest first", element("ol", rows, class_="messages"))

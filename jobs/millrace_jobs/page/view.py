@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-
-import numpy as np
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.page.findings import RunFinding, findings, seconds_text
+from millrace_jobs.page.findings import findings, seconds_text
+from millrace_jobs.page.heat_map import HeatMap, heat_maps
 from millrace_jobs.page.history import RunSnapshot
-from millrace_jobs.pipeline.progress import BatchReport
-from millrace_jobs.selection.switch import Candidate
 from millrace_support.http_server import Probe
+from millrace_support.pages.tables import Table
+from millrace_support.pages.verdict import PageFinding
+from millrace_support.run_record import AlgorithmPrediction, BatchDetails, BatchFigures, HottestKeys
 from millrace_support.terminal_texts import count_text
 
 SHOWN_IN_TABLE = 30
 """Batches in the table of figures."""
-
-HOT_KEYS = 8
-"""Hot keys whose shares are shown."""
-
-HEAT_BATCHES = 48
-"""Batches in the heat map."""
 
 _STEPS = {
     "latestOffset": "find new records",
@@ -42,9 +36,7 @@ _STEPS = {
 class RunFacts:
     """What the page knows of a run beside its history.
 
-    ``plan_origin`` says where plans come from: empty if the run makes its own, else a sentence. ``chooses`` is whether
-    ``auto`` chooses the algorithm in this run, and ``candidates`` returns its latest predictions by algorithm.
-    ``failing`` returns why the query was started again, until it computes. ``output`` is the place of the results.
+    ``failing`` returns why the query was started again, until it computes.
     ``timed`` is whether batches are to be in time, which those of a run that reads what exists and ends are not.
     ``key`` has the names of the key's columns of a table that can be looked up, and ``lookups`` is the URL of the
     look-ups; empty if the page may not look rows up.
@@ -52,11 +44,7 @@ class RunFacts:
 
     query: StreamQuery
     alive: Probe
-    chooses: bool = False
-    plan_origin: str = ""
-    candidates: Callable[[], Mapping[str, Candidate]] = dict
     failing: Callable[[], MillraceError | None] = lambda: None
-    output: str = ""
     timed: bool = True
     key: tuple[str, ...] = ()
     lookups: str = ""
@@ -76,7 +64,7 @@ class LineChart:
     """A chart of one quantity.
 
     ``reference`` is a value to compare with, ``least`` the lowest top of the axis, and ``absent`` says why there is no
-    line.
+    line. The points are of so many ``batches``, and ``marks`` are times of decisions on the plan.
     """
 
     id: str
@@ -86,21 +74,8 @@ class LineChart:
     reference: float | None = None
     least: float = 0.0
     absent: str = ""
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Loads of workers by batch: ``ratios`` has the load over the mean of its batch, shape ``(batches, workers)``.
-
-    With many workers, each load is the largest of ``size`` neighbors, load ``i`` beginning with worker ``i * size``.
-    """
-
-    title: str
-    batches: tuple[int, ...]
-    ratios: tuple[tuple[float, ...], ...]
-    newest: tuple[int, ...]
-    unit: str
-    size: int = 1
+    batches: int = 0
+    marks: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,24 +89,16 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of texts; ``marked`` is the number of the row that stands out, if one does."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    marked: int | None = None
-
-
-@dataclass(frozen=True)
 class PageView:
     """All that the page shows; what a run does not have is empty."""
 
     name: str
     as_of: str
     facts: tuple[tuple[str, str], ...]
-    findings: tuple[RunFinding, ...]
+    findings: tuple[PageFinding, ...]
     charts: tuple[LineChart, ...]
     batches: Table
+    batches_title: str
     plan: tuple[tuple[str, str], ...]
     why_plan: str
     candidates: Table
@@ -141,41 +108,54 @@ class PageView:
     hot_keys_note: str
     steps: tuple[Bar, ...]
     steps_title: str
+    steps_note: str
     state: tuple[tuple[str, str], ...]
     sources: Table
     key: tuple[str, ...]
     look_up_by: str
     messages: tuple[tuple[str, str], ...]
+    earlier_heat: tuple[HeatMap, ...] = ()
 
 
-def page_view(run: RunSnapshot, facts: RunFacts, now: float) -> PageView:
+@dataclass(frozen=True)
+class Extent:
+    """How many rows the table of batches has, and the times that are marked in charts."""
+
+    rows: int = SHOWN_IN_TABLE
+    marks: tuple[float, ...] = ()
+
+
+def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Extent()) -> PageView:
     """Return what the page shows of a run ``now``, in seconds since 1970."""
     spec = facts.query.spec
-    candidates = facts.candidates()
     report = run.newest
-    heat = _heat_map(run)
+    listed = run.batches[-extent.rows :]
+    *earlier, heat = heat_maps(run) or (None,)
     hot, hot_note = _hot_keys(report)
     return PageView(
         name=facts.query.name,
         as_of=_clock(now, seconds=True),
         facts=_run_facts(run, facts, now),
         findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed)),
-        charts=_charts(run),
-        batches=_batch_table(run),
+        charts=tuple(replace(each, marks=extent.marks) for each in _charts(run)),
+        batches=_batch_table(listed),
+        batches_title=_batches_title(listed),
         plan=_plan(report),
-        why_plan=_why_plan(run, facts, candidates),
-        candidates=_candidate_table(candidates, report),
+        why_plan=_why_plan(run, facts),
+        candidates=_candidate_table(run.predictions, report),
         heat=heat,
         no_heat="" if heat is not None else _no_heat(report),
         hot_keys=hot,
         hot_keys_note=hot_note,
-        steps=() if report is None else _steps(report),
+        steps=() if report is None else steps_of(report),
         steps_title="" if report is None else f"Batch {report.batch}: {seconds_text(report.seconds)}",
+        steps_note=_steps_note(report),
         state=_state(run),
         sources=_source_table(facts.query, report),
         key=facts.key,
         look_up_by=f"millrace get {facts.query.name} KEY" if facts.key and not facts.lookups else "",
         messages=tuple((f"{each.time:%H:%M:%S}", each.text) for each in reversed(run.messages)),
+        earlier_heat=tuple(each for each in earlier if each is not None),
     )
 
 
@@ -188,7 +168,7 @@ def _run_facts(run: RunSnapshot, facts: RunFacts, now: float) -> tuple[tuple[str
         "running for": seconds_text(max(now - run.began, 0)),
         "batch": str(run.batches[-1].batch) if run.batches else "none yet",
         "interval": seconds_text(facts.query.spec.batch_interval.seconds),
-        "results": facts.output,
+        "results": run.output,
     }
     return tuple((name, text) for name, text in pairs.items() if text)
 
@@ -211,7 +191,8 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
             ChartLine("median", points(lambda i: batches[i].median), seconds_text(latest.median)),
             ChartLine("p95", points(lambda i: batches[i].p95), seconds_text(latest.p95)),
         )
-    return (
+    count = sum(each.batches for each in batches)
+    charts = (
         LineChart(
             "rate",
             "Records read",
@@ -240,13 +221,21 @@ def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
             absent="The sources do not say when records arrived.",
         ),
     )
+    return tuple(replace(each, batches=count) for each in charts)
 
 
-def _batch_table(run: RunSnapshot) -> Table:
+def _batches_title(listed: Sequence[BatchFigures]) -> str:
+    count = sum(each.batches for each in listed)
+    if count == len(listed):
+        return f"The last {count} batches as a table"
+    return f"{count:,} batches as a table of {len(listed)} rows: sums of records, the most of all else"
+
+
+def _batch_table(batches: Sequence[BatchFigures]) -> Table:
     columns = ("batch", "ended", "records", "per second", "seconds", "W", "lag", "latency", "late", "rejected", "plan")
     rows = tuple(
         (
-            str(each.batch),
+            str(each.batch) if each.batches == 1 else f"to {each.batch}",
             _clock(each.ended, seconds=True),
             f"{each.rows:,}",
             count_text(each.rate),
@@ -258,57 +247,62 @@ def _batch_table(run: RunSnapshot) -> Table:
             f"{each.rejected:,}",
             each.algorithm,
         )
-        for each in reversed(run.batches[-SHOWN_IN_TABLE:])
+        for each in reversed(batches)
     )
     return Table(columns, rows)
 
 
-def _plan(report: BatchReport | None) -> tuple[tuple[str, str], ...]:
-    pin = None if report is None else report.pin
-    if pin is None:
+def _plan(report: BatchDetails | None) -> tuple[tuple[str, str], ...]:
+    plan = None if report is None else report.plan
+    if plan is None:
         return ()
     return (
-        ("algorithm", pin.algorithm),
-        ("workers (n)", str(pin.workers)),
-        ("replicas (m)", str(pin.replicas)),
-        ("epoch", str(pin.epoch)),
+        ("algorithm", plan.algorithm),
+        ("workers (n)", str(plan.workers)),
+        ("replicas (m)", str(plan.replicas)),
+        ("epoch", str(plan.epoch)),
     )
 
 
-def _why_plan(run: RunSnapshot, facts: RunFacts, candidates: Mapping[str, Candidate]) -> str:
+def _why_plan(run: RunSnapshot, facts: RunFacts) -> str:
     wanted = facts.query.spec.partitioner.algorithm
-    if facts.chooses and run.switch is not None:
-        return str(run.switch).removeprefix("auto: ").capitalize() + f" (after batch {run.switch.batch})."
-    if facts.chooses and candidates:
+    if run.chooses and run.switch is not None:
+        after = "" if run.switch.batch is None else f" (after batch {run.switch.batch})"
+        return run.switch.text.removeprefix("auto: ").capitalize() + f"{after}."
+    if run.chooses and run.predictions:
         return (
             "auto compares the algorithms below again and again, and switches once two comparisons agree that it pays."
         )
-    if facts.chooses:
+    if run.chooses:
         return "auto compares the algorithms once two batches with records have finished."
-    if facts.plan_origin:
-        return facts.plan_origin
+    if run.plan_origin:
+        return run.plan_origin
     if wanted is Algorithm.AUTO:
         return "The query has nothing to place, so auto has no choice: Spark's own plan runs it."
-    return f"spec.partitioner.algorithm is {wanted}. With auto, the run compares what the others would cost."
+    if run.predictions:
+        return (
+            f"spec.partitioner.algorithm is {wanted}. Below is what a batch would take under the others, as predicted."
+        )
+    return f"spec.partitioner.algorithm is {wanted}."
 
 
-def _candidate_table(candidates: Mapping[str, Candidate], report: BatchReport | None) -> Table:
-    if not candidates:
+def _candidate_table(predictions: Sequence[AlgorithmPrediction], newest: BatchDetails | None) -> Table:
+    if not predictions:
         return Table((), ())
-    running = "" if report is None or report.pin is None else report.pin.algorithm
-    found = sorted(candidates.values(), key=lambda each: each.time.total)
-    now = candidates[running].time.total if running in candidates else None
+    running = "" if newest is None or newest.plan is None else newest.plan.algorithm
+    found = sorted(predictions, key=lambda each: each.seconds)
+    now = next((each.seconds for each in found if each.algorithm == running), None)
     first = found[0]
     columns = ("algorithm", "batch, predicted", "beside now", f"busiest {first.bearer} above mean", first.parts)
     rows = tuple(
         (
             each.algorithm,
-            _predicted(each.time.total),
+            _predicted(each.seconds),
             "-"
             if now is None or not now
             else "runs now"
             if each.algorithm == running
-            else f"{each.time.total / now - 1:+.0%}",
+            else f"{each.seconds / now - 1:+.0%}",
             f"{each.imbalance:.0%}",
             f"{each.aggregation_cost:,.0f}",
         )
@@ -323,56 +317,28 @@ def _predicted(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else seconds_text(seconds)
 
 
-def _heat_map(run: RunSnapshot) -> HeatMap | None:
-    loaded = [each for each in run.batches if sum(each.loads)]
-    newest = [each for each in run.batches if each.rows][-3:]
-    if not any(each in newest for each in loaded[-1:]):  # the run has become native since
-        return None
-    workers = len(loaded[-1].loads)
-    shown = [each for each in loaded if len(each.loads) == workers][-HEAT_BATCHES:]
-    ratios = tuple(tuple(load / each.mean_load for load in each.loads) for each in shown)
-    is_join = run.newest is not None and not run.newest.worker_rows and bool(run.newest.joins)
-    title = "Rows and matches by task of the join" if is_join else "Records by worker"
-    size = shown[-1].load_size
-    title += f", the largest of each {size} neighbors" if size > 1 else ""
-    return HeatMap(
-        title,
-        tuple(each.batch for each in shown),
-        ratios,
-        shown[-1].loads,
-        "rows and matches" if is_join else "records",
-        size,
-    )
-
-
-def _no_heat(report: BatchReport | None) -> str:
+def _no_heat(report: BatchDetails | None) -> str:
     if report is None:
         return "No batch has finished."
-    if report.pin is not None and report.pin.algorithm == "native":
+    if report.plan is not None and report.plan.algorithm == "native":
         return "Spark's own plan runs the batches (native): no record is placed on a worker."
     return "The newest batches have placed no record on a worker."
 
 
-def _hot_keys(report: BatchReport | None) -> tuple[tuple[Bar, ...], str]:
+def _hot_keys(newest: BatchDetails | None) -> tuple[tuple[Bar, ...], str]:
     """Return the shares of the hottest keys of the newest batch, or of the pairs that they make in a join."""
-    if report is None:
+    if newest is None:
         return (), ""
-    pairs = sum(load.pairs for load in report.joins)
-    if pairs:
-        hottest = sorted((count for load in report.joins for count in load.hot), reverse=True)[:HOT_KEYS]
-        note = f"Shares of the {pairs:,} matches of batch {report.batch}."
-        return _shares(hottest, pairs), note
-    if report.profile is None or not report.profile.rows:
+    if (matches := newest.hot_matches) is not None:
+        return _shares(matches), f"Shares of the {matches.whole:,} matches of batch {newest.batch}."
+    if (hot := newest.hot_records) is None:
         return (), ""
-    keys = report.profile.sample if report.profile.complete else report.profile.heavy
-    hottest = np.sort(keys.counts)[::-1][:HOT_KEYS].tolist()
-    about = "" if report.profile.complete else "about "
-    note = f"Shares of the records of batch {report.batch}, which has {about}{report.profile.distinct:,} keys."
-    return _shares(hottest, report.profile.rows), note
+    about = "" if hot.is_exact else "about "
+    return _shares(hot), f"Shares of the records of batch {newest.batch}, which has {about}{hot.keys:,} keys."
 
 
-def _shares(counts: Sequence[int], whole: int) -> tuple[Bar, ...]:
-    shares = [(number, count / whole) for number, count in enumerate(counts, 1)]
+def _shares(hot: HottestKeys) -> tuple[Bar, ...]:
+    shares = [(number, count / hot.whole) for number, count in enumerate(hot.counts, 1)]
     return tuple(Bar(_ordinal(number), 0.0, min(share, 1.0), (f"{share:.1%}",)) for number, share in shares)
 
 
@@ -380,7 +346,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
 
 
-def _steps(report: BatchReport) -> tuple[Bar, ...]:
+def steps_of(report: BatchDetails) -> tuple[Bar, ...]:
     """Return the steps of a batch one after the other; what Spark does not name comes last."""
     if not report.seconds:
         return ()
@@ -394,6 +360,15 @@ def _steps(report: BatchReport) -> tuple[Bar, ...]:
     return tuple(bars)
 
 
+def _steps_note(newest: BatchDetails | None) -> str:
+    if newest is None or newest.task_seconds is None:
+        return ""
+    return (
+        f"All tasks of compute and write took {seconds_text(newest.task_seconds)}, added up; "
+        "what that does not account for is the sink's, and Spark's."
+    )
+
+
 def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:
     report = run.newest
     if report is None:
@@ -404,7 +379,7 @@ def _state(run: RunSnapshot) -> tuple[tuple[str, str], ...]:
         ("memory of the state", bytes_text(report.state_bytes)),
         ("state partitions", "-" if report.state_partitions is None else str(report.state_partitions)),
         ("watermark", "-" if watermark is None else f"{watermark.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"),
-        ("behind the newest event", "-" if run.watermark_delay is None else seconds_text(run.watermark_delay)),
+        ("behind the newest event", "-" if report.watermark_delay is None else seconds_text(report.watermark_delay)),
         ("records read", f"{run.rows:,}"),
         ("late", f"{run.late:,}"),
         ("rejected", f"{run.rejected:,}"),
@@ -424,7 +399,7 @@ def bytes_text(number: int) -> str:
     return f"{number} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def _source_table(query: StreamQuery, report: BatchReport | None) -> Table:
+def _source_table(query: StreamQuery, report: BatchDetails | None) -> Table:
     """Return the sources that stream, which are both sides of a join, and what waits in each."""
     if report is None:
         return Table((), ())
@@ -432,7 +407,7 @@ def _source_table(query: StreamQuery, report: BatchReport | None) -> Table:
     for name, source in query.spec.sources.items():
         if source.is_static:
             continue
-        behind = {part: lag for (of, part), lag in report.behind.items() if of == name and lag}
+        behind = report.behind.get(name, {})
         worst = max(behind, key=lambda part: behind[part], default=None)
         rows.append(
             (

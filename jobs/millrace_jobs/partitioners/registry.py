@@ -16,6 +16,7 @@ from .dalton import Dalton
 from .dchoices import HEAD as DCHOICES_HEAD
 from .dchoices import DChoices, WChoices
 from .hash import Hash
+from .own_code import OWN, OwnPartitioner, own_is_cooperative, own_parameters
 from .parameters import Number, OneOf, Parameter, ParameterError, Value, WholeNumber, whole_number
 from .pkg import PartialKeyGrouping
 from .prompt.partitioner import BUFFERING, PACKING, PromptPartitioner
@@ -101,8 +102,11 @@ _DECLARED: Mapping[str, Declaration] = MappingProxyType(
     }
 )
 
+_OWN = Declaration(OwnPartitioner)
+"""An algorithm whose class, parameters and cooperation are those of the class that its parameters name."""
+
 ALGORITHMS = tuple(_DECLARED)
-"""Every name that ``StreamQuery.spec.partitioner.algorithm`` can take, besides ``auto``."""
+"""Every name that ``StreamQuery.spec.partitioner.algorithm`` can take, besides ``auto`` and ``python``."""
 
 
 def is_routed(algorithm: str) -> bool:
@@ -110,9 +114,9 @@ def is_routed(algorithm: str) -> bool:
     return _declaration(algorithm).kind is not None
 
 
-def is_cooperative(algorithm: str) -> bool:
+def is_cooperative(algorithm: str, parameters: Mapping[str, Any]) -> bool:
     """Whether replicas of the algorithm begin a batch with what all of them know."""
-    return _declaration(algorithm).cooperative
+    return own_is_cooperative(parameters) if algorithm == OWN else _declaration(algorithm).cooperative
 
 
 def parameters_of(algorithm: str) -> Mapping[str, Parameter]:
@@ -131,6 +135,8 @@ def resolve_parameters(algorithm: str, parameters: Mapping[str, Any]) -> dict[st
 
     Raises ParameterError on an unknown algorithm, an unknown parameter or a bad value.
     """
+    if algorithm == OWN:
+        return own_parameters(parameters)
     declared = parameters_of(algorithm)
     for name in parameters:
         if name not in declared:
@@ -154,6 +160,8 @@ def make(
     if whole_number("replica", replica, 0) >= whole_number("replicas", replicas, 1):
         raise ParameterError(f"replica is {replica}", f"write a whole number below replicas, which is {replicas}")
     whole_number("seed", seed, 0)
+    if algorithm == OWN:
+        return OwnPartitioner(resolved, workers, seed, replica, replicas)
     declaration = _declaration(algorithm)
     if declaration.kind is None:
         message = f"partitioner {algorithm} routes nothing, so none can be made"
@@ -164,6 +172,8 @@ def make(
 
 
 def _declaration(algorithm: str) -> Declaration:
+    if algorithm == OWN:
+        return _OWN
     if algorithm not in ALGORITHMS:
         raise ParameterError(f"there is no partitioner {algorithm!r}", f"write one of: {', '.join(ALGORITHMS)}")
     return _DECLARED[algorithm]
@@ -201,7 +211,7 @@ def initial_states(
 
     if not states:
         return []
-    if is_cooperative(algorithm):
+    if is_cooperative(algorithm, parameters):
         return [merged(0, states)] * replicas
     return [
         merged(replica, states[replica::replicas] or [states[replica % len(states)]]) for replica in range(replicas)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace_api.model.streamquery import Emit, Spec
-from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.window_columns import group_columns, window_columns
 
 
@@ -29,7 +29,7 @@ def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
         return (*source.table.keys, *times)
     if python is not None:
         return (python.window.column,) if python.window is not None else ()
-    query = parsed_query(spec.query.sql or "")
+    query = parsed_sql(spec)
     columns = {column for table, column in window_columns(query) if table == name.lower()}
     if spec.emit is Emit.ON_WINDOW_CLOSE and source.watermark is not None:
         time = source.watermark.column.lower()

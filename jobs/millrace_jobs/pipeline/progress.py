@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,26 +21,26 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.selection.costs import CombineTask, JoinLoad
 from millrace_jobs.sketches import key_profile
 from millrace_jobs.sketches.key_profile import KeyProfile
+from millrace_support.run_figures import Batch, BatchMeasures
 
 STEPS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
 """Steps of a batch that Spark measures, in order."""
 
 
 @dataclass(frozen=True)
-class BatchReport:
-    """One finished micro-batch.
+class BatchReport(BatchMeasures):
+    """All that is known of one finished micro-batch.
 
-    ``began`` is when Spark triggered it. ``seconds`` is its processing time and ``interval`` the batch interval, both
-    in seconds; ``steps`` are parts of the processing time, by the names in STEPS.
+    ``steps`` are parts of the processing time, by the names in STEPS.
 
-    ``waiting`` is the backlog of all sources when the batch was planned, ``waiting_in`` the backlog of each source,
-    ``behind`` that of the partitions with the longest ones, by source and partition. ``taken`` is what the batch took
-    from all sources, and ``taken_from`` what it took from each source that moved. Sources count in their own units:
-    Kafka in offsets, not all of which have a record, and file sources in files.
+    ``waiting_in`` is the backlog of each source when the batch was planned, and ``behind`` that of the partitions with
+    the longest ones, by source and partition. ``taken`` is what the batch took from all sources, and ``taken_from``
+    what it took from each source that moved. Sources count in their own units: Kafka in offsets, not all of which have
+    a record, and file sources in files.
 
     ``route`` and ``combine`` have the seconds that each task of the stage took.
 
-    ``worker_rows`` and ``worker_keys`` have one entry per worker of the plan, and are empty if nothing was routed.
+    ``worker_keys`` has the keys of each worker, as ``worker_rows`` has their records.
     ``distinct_keys`` and ``profile`` are None if no worker counted, and ``placement`` is None if nothing was routed.
     ``combined`` has one entry for each task that combined records: a worker, or a replica under ``native``.
     ``search_seconds`` is the time that tasks searched the state for what the watermark has passed, all together.
@@ -55,25 +55,15 @@ class BatchReport:
     ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970; ``earliest_event`` the
     earliest one, if it is before 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
-    ``results`` is how many rows went to the sink; None if that is not known.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
 
     batch: int
-    began: datetime
     ended: datetime
-    seconds: float
     steps: Mapping[str, float]
-    interval: float
-    rows: int
     bytes: int
-    rejected: int
-    late: int
     taken: int
-    waiting: int
     pin: Pin | None
-    watermark: datetime | None
-    worker_rows: tuple[int, ...]
     worker_keys: tuple[int, ...]
     distinct_keys: int | None
     route: tuple[float, ...]
@@ -100,22 +90,23 @@ class BatchReport:
     latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
     incomplete: int = 0
-    results: int | None = None
 
     @property
     def work(self) -> float:
         """Seconds in which tasks ran and results were written; other steps do not depend on the number of records."""
         return self.steps.get("addBatch", self.seconds)
 
-    @property
-    def utilization(self) -> float:
-        """Processing time over batch interval: W of the papers."""
-        return self.seconds / self.interval
-
-    @property
-    def rows_per_second(self) -> float:
-        """Records read per second of processing time."""
-        return self.rows / self.seconds if self.seconds else 0.0
+    def shown(self) -> Batch:
+        """Return what users see of the batch."""
+        cost, pin = placement_of(self), self.pin
+        return Batch(
+            **{each.name: getattr(self, each.name) for each in fields(BatchMeasures)},
+            number=self.batch,
+            algorithm=None if pin is None else str(pin.algorithm),
+            workers=None if pin is None else pin.workers,
+            replicas=None if pin is None else pin.replicas,
+            imbalance=None if cost is None else cost.load_imbalance_ratio,
+        )
 
 
 class KeptRows:

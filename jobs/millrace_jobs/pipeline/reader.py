@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from millrace_jobs.partitioners.shuffle import Shuffle
 from millrace_jobs.pipeline import blocks
 from millrace_jobs.pipeline.arrivals import Arrivals
 from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.pipeline.incomplete import incomplete
-from millrace_jobs.pipeline.route import CONTROL, Router
+from millrace_jobs.pipeline.route import CONTROL, Router, alone
 from millrace_jobs.places import Place
 from millrace_jobs.plan.control import Control, Pin, read_control
 from millrace_jobs.plan.log_entries import LogEntries
@@ -212,8 +211,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             blocks_of_worker = _placed(self._config.source, partition, partition.piece, task)
             yield from task.combiner(blocks_of_worker, worker=partition.piece.worker)
             return
-        alone = replace(partition.pin, algorithm=Shuffle.NAME, workers=1, parameters={})
-        yield from task.combiner(_routed(records, task.router, alone), worker=partition.index)
+        yield from task.combiner(_routed(records, task.router, alone(partition.pin)), worker=partition.index)
 
 
 def _contents(control: Control) -> dict[str, Any]:

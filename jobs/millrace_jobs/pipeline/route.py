@@ -9,7 +9,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 from millrace_jobs.partitioners.base import BatchPartitioner, Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.partitioners.registry import make
+from millrace_jobs.partitioners.shuffle import Shuffle
 from millrace_jobs.pipeline import blocks
+from millrace_jobs.pipeline.combine import Combiner
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.policies import state_of, state_text
 from millrace_jobs.windows import AT, TimeSpan, Window, pane_starts
@@ -174,6 +176,35 @@ class SparkRouteTask:
             None if state is None else state_of(state),
         )
         yield blocks.note(summary | controls[-1])
+
+
+@dataclass(frozen=True)
+class SparkCombineTask:
+    """Task that combines the rows of a slice that Spark has projected, where nothing is routed."""
+
+    router: Router
+    combiner: Combiner
+
+    def __call__(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the partial results of one replica, and its report."""
+        controls: list[dict[str, Any]] = []
+        stream = _collecting_controls(rows, controls)
+        first = next(stream, None)
+        if first is not None:
+            yield from self.combiner(
+                self._blocks(itertools.chain([first], stream), controls), worker=controls[0]["replica"]
+            )
+
+    def _blocks(self, rows: Iterable[pa.RecordBatch], controls: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+        control = controls[0]
+        pin = alone(Pin.from_json(control["pin"]))
+        summary = yield from self.router(rows, pin, control["replica"], control["watermark"])
+        yield blocks.note(summary | controls[-1])
+
+
+def alone(pin: Pin) -> Pin:
+    """Return the plan under which a replica is the only worker for its slice."""
+    return replace(pin, algorithm=Shuffle.NAME, workers=1, parameters={})
 
 
 def _collecting_controls(rows: Iterable[pa.RecordBatch], controls: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:

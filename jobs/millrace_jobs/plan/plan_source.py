@@ -11,6 +11,7 @@ from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Spec
 from millrace_api.validation.loading import load_plan
+from millrace_jobs.partitioners.own_code import OWN
 from millrace_jobs.partitioners.parameters import ParameterError, Value
 from millrace_jobs.partitioners.registry import PROBING, exchange_parameters_of, resolve_parameters
 from millrace_jobs.plan.control import Pin
@@ -30,6 +31,9 @@ def job_parameters(
     Raises:
         ParameterError: a parameter is invalid.
     """
+    if algorithm == OWN and placement is Placement.DEDICATED:
+        message = f"partitioner {OWN} runs in the job's own tasks, so that it cannot have placement Dedicated"
+        raise ParameterError(message, "write placement: Inline")
     resolved = resolve_parameters(algorithm, parameters)
     if placement is Placement.INLINE:
         _check_inline(algorithm, resolved)
@@ -44,6 +48,8 @@ def job_parameters(
 
 def _check_inline(algorithm: str, resolved: Mapping[str, Value]) -> None:
     """Raise ParameterError on a value that only Dedicated replicas can follow."""
+    if algorithm == OWN:
+        return  # the parameters are those of a class of the user's own, whatever their names
     if resolved.get("slides", 1) != 1:
         raise ParameterError(
             f"parameter 'slides' of partitioner {algorithm} is {resolved['slides']}, but workers combine "

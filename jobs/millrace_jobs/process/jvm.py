@@ -89,12 +89,13 @@ class Jvm:
     Args:
         settings: Spark settings; the JVM takes only those that it must know when it starts.
         quiet: discard the output of the JVM and of Spark's Python processes instead of printing it.
+        grouping: whether Python tasks will hash keys and group records.
 
     Raises:
         MillraceError: Java is not installed, or ``JAVA_HOME`` or ``SPARK_HOME`` names a wrong folder.
     """
 
-    def __init__(self, settings: Mapping[str, str], *, quiet: bool) -> None:
+    def __init__(self, settings: Mapping[str, str], *, quiet: bool, grouping: bool = False) -> None:
         _require_java()
         home = spark_home()
         self._address: tuple[int, str] | None = None
@@ -106,7 +107,7 @@ class Jvm:
         # The archive fits only a class path that begins like its own, but Spark puts its settings folder first.
         if os.environ.get(_ARCHIVE):
             early.setdefault("spark.driver.extraClassPath", str(home / "jars" / "*"))
-        self._zygote = Zygote(quiet=quiet)
+        self._zygote = Zygote(quiet=quiet, grouping=grouping)
         ours = self._zygote.settings | {_CONNECTION: str(self.folder / "connection")}
         arguments = [part for name, value in early.items() for part in ("--conf", f"{name}={value}")]
         command: list[str | Path] = [home / "bin" / "spark-submit", *arguments, "pyspark-shell"]
@@ -192,15 +193,17 @@ class Jvm:
         return port, content[8 : 8 + length].decode()
 
 
-def start(settings: Mapping[str, str], *, quiet: bool) -> Jvm:
+def start(settings: Mapping[str, str], *, quiet: bool, grouping: bool = False) -> Jvm:
     """Start the JVM of this process, or return the one already started: PySpark can use only one.
+
+    ``grouping``: Python tasks will hash keys and group records, so that workers begin with what that takes.
 
     Raises:
         MillraceError: Java is not installed, or ``JAVA_HOME`` or ``SPARK_HOME`` names a wrong folder.
     """
     global _jvm
     if _jvm is None:
-        _jvm = Jvm(settings, quiet=quiet)
+        _jvm = Jvm(settings, quiet=quiet, grouping=grouping)
     return _jvm
 
 

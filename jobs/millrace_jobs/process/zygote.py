@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from millrace_jobs.process.signals import start_child
-from millrace_jobs.process.zygote_client import ADDRESS
+from millrace_jobs.process.zygote_client import ADDRESS, GROUPING
 
 _SETTINGS = {
     "OMP_NUM_THREADS": "1",  # a process with threads must not fork; Spark sets this for tasks as well
@@ -28,9 +28,10 @@ class Zygote:
 
     Args:
         quiet: discard the zygote's output.
+        grouping: whether tasks will hash keys and group records, so that the zygote loads what that takes.
     """
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, grouping: bool = False) -> None:
         self.settings: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         if sys.platform != "linux":
@@ -45,8 +46,9 @@ class Zygote:
                 return
             listener.listen(128)
             listener.set_inheritable(True)
+            wanted = [GROUPING] if grouping else []
             self._process = start_child(
-                [sys.executable, "-m", "millrace_jobs.process.zygote_server", str(listener.fileno()), folder],
+                [sys.executable, "-m", "millrace_jobs.process.zygote_server", str(listener.fileno()), folder, *wanted],
                 {"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
                 quiet=quiet,
                 pass_fds=[listener.fileno()],

@@ -20,6 +20,9 @@ import sys
 ADDRESS = "MILLRACE_ZYGOTE"
 """Environment variable with the path of the zygote's socket."""
 
+GROUPING = "grouping"
+"""Argument of a zygote whose tasks will hash keys and group records."""
+
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _UNKNOWN = 1
 """Exit status used if the child's own was not reported."""

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace_jobs.process import python_daemon
+from millrace_jobs.process.zygote_client import GROUPING
 
 _MODULES = (
     "millrace_jobs.sources.kafka.source",
@@ -212,7 +213,8 @@ def _can_watch() -> bool:
 def main() -> None:
     """Load the modules, and serve the socket whose file descriptor is the first argument.
 
-    The socket's folder, the second argument, is removed at the end. A process with threads must not fork, and one that
+    The socket's folder, the second argument, is removed at the end. The third is GROUPING if tasks will need what it
+    stands for. A process with threads must not fork, and one that
     cannot watch its children must not have any. In either case the zygote ends, and its clients start Python
     themselves.
     """
@@ -222,6 +224,8 @@ def main() -> None:
             python_daemon.load()
             for name in _MODULES:
                 importlib.import_module(name)
+            if GROUPING in sys.argv[3:]:
+                python_daemon.load_grouping()
             if python_daemon.has_threads() or not _can_watch():
                 return
             gc.collect()

@@ -204,7 +204,7 @@ def run(request: ProduceRequest) -> None:
     delivery = Delivery(target.connection, target.topic)
     console = Console()
     began = time.monotonic()
-    with _stop_on_signals() as stop, _progress(console) as bar:
+    with _stop_on_signals() as stop, _progress(Console(stderr=True)) as bar:
         task = bar.add_task(target.topic, total=limits.count, rate="-")
 
         def advanced(messages: int) -> None:

@@ -86,7 +86,7 @@ def file_input(
     format = FORMATS_BY_SUFFIX.get(without_ending(path).suffix)
     if format is None:
         hint = "name it *.csv, *.json, *.jsonl or *.parquet"
-        raise MillraceError(Problem("the extension of its name stands for no known format", hint, name))
+        raise MillraceError(Problem("its extension is not that of a known format", hint, name))
     if raw:
         if format == "parquet":
             raise MillraceError(Problem("has no lines to send", "send a text file, or use --format json", name))

@@ -20,9 +20,17 @@ from pyspark.sql.types import (
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.parsed_query import ParsedQuery, parsed_query
+from millrace_api.sql.parsed_query import ParsedQuery, parsed_sql
 from millrace_jobs.queries.execution import CompiledQuery, Execution
 from millrace_jobs.queries.native.native import Native
+from millrace_jobs.queries.own_aggregates import (
+    Aggregators,
+    aggregators_of,
+    check_own_aggregates,
+    own_aggregates,
+    own_call_problem,
+    register_aggregates,
+)
 from millrace_jobs.queries.own_functions import check_own_functions, functions_of, register
 from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
 from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
@@ -78,19 +86,27 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     if spec.query.functions is not None:
         check_own_functions(spec.query)
         register(spark, functions_of(spec.query))
+    aggregators = aggregators_of(spec.query)
+    check_own_aggregates(spec, aggregators)
+    register_aggregates(spark, aggregators)
     try:
         check_scope(spark, sql)
         result = spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    query = parsed_query(sql)
-    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark))
+    query = parsed_sql(spec)
+    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators)
     execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
     return CompiledQuery(execution, result, query.aggregates)
 
 
 def choose_execution(
-    spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], types: ExpressionTypes, partitions: int
+    spec: Spec,
+    query: ParsedQuery,
+    schemas: Mapping[str, pa.Schema],
+    types: ExpressionTypes,
+    partitions: int,
+    aggregators: Aggregators,
 ) -> Execution | Aggregation:
     """Return what runs the SQL of a query; an aggregation that can be routed is compiled once its types are known.
 
@@ -102,15 +118,26 @@ def choose_execution(
         schemas: schema of each source, by name.
         types: gives the types of expressions.
         partitions: number of state partitions.
+        aggregators: the query's own aggregators, by name.
 
     Raises:
         MillraceError: nothing can run it.
     """
+    own = own_aggregates(query)
     if needs_tables(spec, query):
+        if own:
+            hint = "write one SELECT over one source that is a stream, with GROUP BY"
+            reason = "joins, reads or keeps a table, or aggregates groups again"
+            raise MillraceError(own_call_problem(reason, hint, own[0].name))
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
-        aggregation = aggregation_of(query, schemas, lambda text: types.in_source(next(iter(schemas)), text))
+        aggregation = aggregation_of(
+            query, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
+        )
     except NotRoutableError as error:
+        if own:
+            hint = "leave that out: its aggregators run in routed queries only"
+            raise MillraceError(own_call_problem(str(error), hint, own[0].name)) from None
         native = Native(query, str(error))
     else:
         ahead_of(aggregation, spec)  # refuses groups that cannot be held back

@@ -39,11 +39,13 @@ from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.dialect import StreamingSql, parse_expression
 from millrace_api.sql.nested_times import with_flat_times
 from millrace_api.sql.own_functions import own_calls, own_name
-from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.validation.results import known_columns, result_groups
+from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.own_code.functions import ScalarFunction
 from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.own_aggregates import aggregators_of, check_own_aggregates
 from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.results import closes, require_partitions, require_rows_that_stay, result_keys, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
@@ -76,7 +78,9 @@ _NESTED: Mapping[exp.DType, DataType] = {
 class DeclaredTypes:
     """The types that follow from the declared columns of the sources; ``UNKNOWN`` for all others."""
 
-    def __init__(self, schemas: Mapping[str, pa.Schema], functions: Sequence[ScalarFunction] = ()) -> None:
+    def __init__(
+        self, schemas: Mapping[str, pa.Schema], functions: Sequence[ScalarFunction | SqlAggregator] = ()
+    ) -> None:
         self._functions = {function.name: from_arrow_type(function.type) for function in functions}
         self._columns = {
             name: {field.name.lower(): field.dataType for field in from_arrow_schema(schema)}
@@ -113,15 +117,20 @@ def _type_of(text: str, columns: Mapping[str, DataType], functions: Mapping[str,
     return _SIMPLE.get(found.this) or _NESTED.get(found.this, UNKNOWN)
 
 
-def dry_compile(spec: Spec, sql: str) -> list[Problem]:
-    """Return why nothing can run the SQL of a query; it has no problems that checks without a plan find."""
+def dry_compile(spec: Spec) -> list[Problem]:
+    """Return why nothing can run the SQL of a query; it has no problems that checks without a plan find.
+
+    The query's own aggregators are imported.
+    """
     if any(source.schema_text is None for source in spec.sources.values()):
         return []  # only a run reads the columns of an Avro schema
     schemas = {name: schema_of(source) for name, source in spec.sources.items()}
     spec = with_flat_times(spec)
     try:
-        query = parsed_query(spec.query.sql or sql)
-        chosen = choose_execution(spec, query, schemas, DeclaredTypes(schemas, functions_of(spec.query)), partitions=1)
+        aggregators = aggregators_of(spec.query)
+        check_own_aggregates(spec, aggregators)
+        types = DeclaredTypes(schemas, [*functions_of(spec.query), *aggregators.values()])
+        chosen = choose_execution(spec, parsed_sql(spec), schemas, types, 1, aggregators)
         if spec.partitioner.placement is PlacementSetting.DEDICATED:
             problem = chosen.dedicated_problem(spec, schemas)
             return [] if problem is None else [problem]
@@ -146,5 +155,5 @@ def _require_rows_that_stay(aggregation: Aggregation, spec: Spec) -> None:
     ends = any(
         closes(group, spec) and any(column.part for column in group.columns) for group in result_groups(spec) or ()
     )
-    held = spec.emit is Emit.ON_WINDOW_END
-    require_rows_that_stay(held or (updates_table(spec) and (bool(aggregation.having) or ends)), spec.sink)
+    by_tables = aggregation.has_states or spec.emit is Emit.ON_WINDOW_END  # whose rows can be taken back
+    require_rows_that_stay(by_tables or (updates_table(spec) and (bool(aggregation.having) or ends)), spec.sink)

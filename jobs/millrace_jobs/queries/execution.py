@@ -81,8 +81,8 @@ class AlgorithmChoice(ABC):
         """Return the algorithms to choose among."""
 
     @abstractmethod
-    def first(self, placement: Placement) -> Algorithm:
-        """Return the algorithm to start with."""
+    def first(self, placement: Placement, *, slices_fill_cores: bool = False) -> Algorithm:
+        """Return the algorithm to start with; ``slices_fill_cores``: a batch has a slice or more for each core."""
 
     @abstractmethod
     def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
@@ -179,6 +179,11 @@ class Execution(ABC):
         return None
 
     @property
+    def can_be_native(self) -> bool:
+        """Whether Spark's own plan could run the query, too."""
+        return True
+
+    @property
     def unplaced(self) -> str:
         """How a query without a ``choice`` runs, after "the query runs"."""
         return "natively"
@@ -245,7 +250,9 @@ class CompiledQuery:
         drawn = "\n   |\n".join(f"  {step}" for step in steps)
         own = (spec.query.functions or {}).items()
         functions = [f"function {name} -> {each.returns}: {each.python}, over Arrow arrays" for name, each in own]
-        code = [f"code     {file.uri} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
+        called = (spec.query.aggregates or {}).items()
+        functions += [f"aggregate {name}: {each.python or each.builtin}, by workers" for name, each in called]
+        code = [f"code     {file.place} (sha256 {file.sha256[:12]}...)" for file in spec.code or ()]
         return "\n".join([f"{how}\n\n{drawn}", *([""] if functions or code else []), *functions, *code])
 
     def output_mode(self, spec: Spec) -> Literal["update", "append"]:

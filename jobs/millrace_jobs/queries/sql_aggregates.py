@@ -12,6 +12,7 @@ from millrace_api.sql.groups import is_aggregate, is_window
 from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
+from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.windows import Window
 
 _LONGEST_WINDOW = 36_500 * 86_400_000_000
@@ -84,7 +85,9 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
             yield found
 
 
-def split_aggregates(select: exp.Select, type_of: TypeOf, *, structs: bool = False) -> Iterator[BuiltinAggregate]:
+def split_aggregates(
+    select: exp.Select, type_of: TypeOf, *, structs: bool = False, own: Mapping[str, SqlAggregator] | None = None
+) -> Iterator[BuiltinAggregate]:
     """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts; see ``compile_aggregate``.
 
     Raises:
@@ -96,7 +99,7 @@ def split_aggregates(select: exp.Select, type_of: TypeOf, *, structs: bool = Fal
         text = to_sql(call)
         if text in seen:
             continue
-        compiled = compile_aggregate(call, len(seen), type_of, structs=structs)
+        compiled = compile_aggregate(call, len(seen), type_of, structs=structs, own=own)
         if isinstance(compiled, str):
             raise NotRoutableError(compiled)
         seen.add(text)

@@ -74,7 +74,7 @@ def check_scope(spark: SparkSession, sql: str) -> None:
         if _is_statement(spark, node, known):
             raise _not_a_query()
         if node.children().isEmpty() and _class(node) not in _OWN_LEAVES:
-            message = f"the SQL reads {' '.join(node.simpleString(10).split())}, which is none of the sources"
+            message = f"the SQL reads {' '.join(node.simpleString(10).split())}, which is not one of the sources"
             raise MillraceError(Problem(message, "read sources only", field="spec.query.sql"))
     _require_allowed(plan, _resolved)
 

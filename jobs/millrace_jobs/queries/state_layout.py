@@ -51,7 +51,8 @@ def continue_from(
     if sql is None or not before:
         return query, None
     execution = query.execution
-    if _NATIVE.intersection(before) and not (execution.is_spark_plan or execution.results.versions):
+    beyond_spark = execution.results.versions or not execution.can_be_native
+    if _NATIVE.intersection(before) and not (execution.is_spark_plan or beyond_spark):
         native = Native(parsed_query(sql), "the state in its checkpoint was built by Spark's own plan")
         why = f"the query runs natively, though it can be routed: {native.reason}"
         return replace(query, execution=native), f"{why}: choose {ANOTHER_CHECKPOINT} to have it routed"

@@ -2,7 +2,8 @@
 
 A batch takes a fixed time and a time per record. Its tasks report how long they worked, so one batch is enough to
 bound both: time outside of tasks is fixed, and a record costs at most its share of the tasks' work. Part of that work
-is fixed as well (a task starts, a state store commits). Batches of different sizes show how much.
+is fixed as well (a task starts, a state store commits). Batches of different sizes show how much; until there are any,
+the tasks' own clocks do, where tasks have some.
 
 The estimate errs on the side of small batches, so the limit may grow many times over from one batch to the next.
 Admission never holds back what arrives within an interval: if a job is too slow, its batches grow with its load.
@@ -44,20 +45,27 @@ class TaskCosts:
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, float]] = deque(maxlen=_FITTED_BATCHES)
+        self._besides: deque[float] = deque(maxlen=_FITTED_BATCHES)
         self.forget()
 
     def forget(self) -> None:
         """Discard all measurements and start over with the next batch."""
         self.fixed = self.per_record = 0.0
         self._batches.clear()
+        self._besides.clear()
         self._known: float | None = None
         self._since_probe, self._probe_after = 0, 1
 
-    def add(self, rows: int, work: float) -> None:
-        """Learn from a batch of ``rows`` records that took ``work`` seconds."""
+    def add(self, rows: int, work: float, beside: float = 0.0) -> None:
+        """Learn from a batch of ``rows`` records that took ``work`` seconds, of which ``beside`` were not for records.
+
+        Batches of different sizes say more, as soon as there are any: what tasks did not measure may still grow with
+        records.
+        """
         self._forget_if_changed(rows, work)
         self._batches.append((rows, work))
-        self.fixed, self.per_record = _fitted(self._batches, self._known or 0.0)
+        self._besides.append(beside)
+        self.fixed, self.per_record = _fitted(self._batches, self._fixed_so_far())
         if self._differ():
             self._known = self.fixed
             self._since_probe = 0
@@ -77,6 +85,10 @@ class TaskCosts:
         self._probe_after = min(2 * self._probe_after, _MAX_PROBE_PERIOD)
         return True
 
+    def _fixed_so_far(self) -> float:
+        """Return the fixed work that batches of different sizes have shown, or else what tasks did beside records."""
+        return statistics.median(self._besides) if self._known is None else self._known
+
     def _differ(self) -> bool:
         sizes = [rows for rows, _ in self._batches]
         return max(sizes) >= _SIZE_FACTOR * min(sizes)
@@ -88,8 +100,10 @@ class TaskCosts:
             return
         off = [seconds / (self.fixed + self.per_record * records) for records, seconds in last]
         if min(off) > _CHANGE_FACTOR or max(off) < 1 / _CHANGE_FACTOR:
+            beside = self._besides[-1]
             self.forget()
-            self._batches.extend(last[:-1])
+            self._batches.append(last[0])
+            self._besides.append(beside)
 
 
 def _fitted(batches: Collection[tuple[int, float]], known: float) -> tuple[float, float]:
@@ -99,7 +113,7 @@ def _fitted(batches: Collection[tuple[int, float]], known: float) -> tuple[float
 
     Args:
         batches: records and seconds of work of each batch.
-        known: the previous estimate of the fixed work, in seconds; batches of one size do not determine it.
+        known: the estimate of the fixed work so far, in seconds; batches of one size do not determine it.
     """
     usual = statistics.median(work for _, work in batches)
     ones = sum(1 / work**2 for _, work in batches) + _PRIOR_WEIGHT / usual**2
@@ -165,6 +179,8 @@ class FinishedBatch:
         plan: a value that is equal for batches under the same plan.
         arrived: records that arrive within a batch interval; 0 if unknown.
         search: seconds of the work in which tasks searched the state, at least.
+        on_records: seconds of the work that tasks may have spent on records, by their own clocks; None if they have
+            none.
     """
 
     rows: int
@@ -173,6 +189,7 @@ class FinishedBatch:
     plan: object = None
     arrived: int = 0
     search: float = 0.0
+    on_records: float | None = None
 
 
 class Admission:
@@ -213,9 +230,10 @@ class Admission:
             return
         self._arrived.append(batch.arrived)
         work = min(max(batch.work, _MIN_WORK), batch.seconds)
+        on_records = work if batch.on_records is None else min(max(batch.on_records, _MIN_WORK), work)
         if self._is_first:
             self._is_first, self._plan = False, batch.plan
-            fitting = int(WARM_UP_FACTOR * self._goal / work * batch.rows)
+            fitting = int(WARM_UP_FACTOR * self._goal / on_records * batch.rows)
             self._limit = self._clearing_limit = max(MIN_LIMIT, min(self._limit, fitting))
             return
         if self._plan != batch.plan:
@@ -228,7 +246,7 @@ class Admission:
             self._knows_record_cost |= is_significant
             self._outside.append(batch.seconds - work)
             self._searches.append(batch.search)
-            self._costs.add(batch.rows, work)
+            self._costs.add(batch.rows, work, work - on_records)
             self._adapt(batch.rows, work)
 
     def shares(self, waiting: Mapping[str, int], most: int) -> dict[str, int]:

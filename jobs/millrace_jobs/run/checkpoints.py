@@ -92,7 +92,7 @@ def copy(source: Place, target: Place) -> int:
     checkpoint, _ = _existing(source)
     with _reported(target), checkpoint.held():
         if next(files_below(target), None) is not None:
-            raise MillraceError(Problem(f"there is something in {target}", "name another place"))
+            raise MillraceError(Problem(f"{target} is not empty", "name another place"))
         spark = f"{checkpoint.spark.name}/"
         names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
         names = [name for name in names if name.startswith(spark) or not name.startswith(("spark", f"{COPIES}/"))]

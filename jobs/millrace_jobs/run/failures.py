@@ -274,7 +274,7 @@ _MARKS = {
 }
 """Failure class by a mark in Spark's text."""
 
-_PART = re.compile(r"millrace_jobs[/\\](sources|sinks|aggregates|own_code)[/\\]")
+_PART = re.compile(r"millrace_jobs[/\\](?:partitioners[/\\])?(sources|sinks|aggregates|own_code)(?:[/\\]|\.py$)")
 _FILES_SINK = re.compile(r"millrace_jobs[/\\]sinks[/\\]files\.py$")
 _STATE_STORE = ".execution.streaming.state."
 _PARTS = {

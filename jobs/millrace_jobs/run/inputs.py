@@ -136,11 +136,21 @@ def waiting_note(sources: Mapping[str, Source]) -> str:
 
 
 def unread_note(
-    spec: Spec, sources: Mapping[str, Source], checkpoint: Checkpoint, before: Mapping[str, Mapping[str, Any]]
+    spec: Spec,
+    sources: Mapping[str, Source],
+    checkpoint: Checkpoint,
+    before: Mapping[str, Mapping[str, Any]],
+    *,
+    closes: bool = False,
 ) -> str:
-    """Return why a run that has ended has read nothing, from the offsets ``before``; empty if that is not known."""
+    """Return why a run that has ended has read nothing, from the offsets ``before``; empty if that is not known.
+
+    ``closes`` is whether it has closed windows that an earlier run left open.
+    """
     after = checkpoint.committed()
     if before and all(offset["position"] == before[name]["position"] for name, offset in after.items()):
+        if closes:
+            return "no new record was read: this run closed the windows that an earlier run had left open"
         return nothing_new_note(spec, checkpoint.root)
     return no_record_note(sources, after)
 

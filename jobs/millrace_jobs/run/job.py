@@ -5,24 +5,30 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from prometheus_client import CollectorRegistry
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import shown_times, with_flat_times
-from millrace_jobs.display.display import Outcome, display_for
-from millrace_jobs.page.live_page import LivePage
+from millrace_jobs.display.display import display_for
+from millrace_jobs.display.plain import ResultsConsole
+from millrace_jobs.page.history import RunHistory
+from millrace_jobs.page.live_page import SEEN_SECONDS, LivePage
 from millrace_jobs.page.view import RunFacts
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
@@ -43,20 +49,31 @@ from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
-from millrace_jobs.run.plans import AutoPlans, first_plan, followed_plans, given_plans
+from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.prepared_query import PreparedQuery, output_keys, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
+from millrace_jobs.run.record_file import RecordFile
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.reports import without_event_log
 from millrace_jobs.run.store_traffic import ObjectStoreTraffic
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.session import stop
 from millrace_jobs.stores.requests import counting_in
-from millrace_support.http_server import HttpServer
+from millrace_support.http_server import HttpServer, ProbeResult
+from millrace_support.run_figures import Outcome
+from millrace_support.run_record import RunLine
 
 if TYPE_CHECKING:
     from millrace_jobs.display.display import Display
+
+
+_EXIT_SECONDS = 1.0
+"""Seconds of the grace period that are left for the exit of the process."""
+
+
+def _starting() -> ProbeResult:
+    return ProbeResult(False, "starting")
 
 
 @dataclass
@@ -72,9 +89,10 @@ class Job:
     1. ``opening.open_checkpoint``: this process becomes the driver, by lock and lease.
     2. ``opening.start_spark``, once the sources are open and the sink can be used.
     3. ``prepared_query.prepare_query``: the query in the form that fits the state, with its sink ready for a batch.
-    4. ``_assemble``: the plan source, the run loop and its observer; metrics and probes are served.
+    4. ``_assemble``: the plan source, the run loop and its observer.
     5. ``_supervise``: batches, until the run is finished, drained or failed (``loop.RunLoop``).
 
+    The live page and probes are served from before the first phase until after the last one.
     What a phase has opened is closed in reverse order at the end. A checkpoint or sink that the run has created is
     removed if the run failed before its first batch.
     """
@@ -93,11 +111,23 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     """When the run was asked for, by the monotonic clock: the summary says how long its start took."""
 
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=partial(Console, stderr=True))
+    """Where progress and messages go."""
+
+    results: Console = field(default_factory=ResultsConsole)
+    """Where the rows of the sink ``console`` go."""
+
     display: Display | None = None
     """What shows the run; None for a display that suits the console."""
 
+    record: Path | None = None
+    """File for the record of the run; None for none."""
+
+    grace: float = math.inf
+    """Seconds that the run may take to end after ``stop``."""
+
     stop_requested: bool = False
+    _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
     _spec: Spec = field(init=False)
@@ -122,6 +152,18 @@ class Job:
             MillraceError: the query cannot run, or has failed.
         """
         setup = self._setup()
+        try:
+            self._serve(setup.display)
+            self._run_phases(setup)
+            if not self._history.snapshot().outcome:  # it was stopped before its first batch
+                self._history.ended("drained")
+        except BaseException as error:
+            self._health.failed(str(error))
+            self._history.failed(error)
+            self._history.ended("failed")  # after the reason, which the page and the record show with it
+            raise
+
+    def _run_phases(self, setup: RunSetup) -> None:
         checkpoint = open_checkpoint(setup)
         if self.stop_requested:
             return
@@ -137,8 +179,9 @@ class Job:
 
     def _setup(self) -> RunSetup:
         given = given_plans(self.platform, self.query.spec)
-        display = self.display or display_for(self.console, self.query.name)
+        display = self.display or display_for(self.console, self.query.name, self.results)
         self._stack.callback(display.close)
+        self._display = display
         return RunSetup(
             query=self.query,
             spec=self._spec,
@@ -149,9 +192,38 @@ class Job:
             at_end=self._stack,
             stop_requested=lambda: self.stop_requested,
             session=self._session,
+            step=self._step,
             lookups_port=self.lookups_port,
             service_port=self.service_port,
         )
+
+    def _serve(self, display: Display) -> None:
+        """Serve page and probes, and begin the record, before anything that takes long."""
+        # the first batch of a backlog takes long
+        self._health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds), self.platform.executors)
+        self._history = RunHistory()
+        document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        if self.record is not None:
+            record = RecordFile(self.record, self.query.name, display.message)
+            self._stack.callback(record.close)
+            self._history = RunHistory(record=record.write)
+        self._history.add(RunLine(time.time(), document, version("millrace"), timed=not self.once))
+        self._page = LivePage(self._history, RunFacts(self.query, self._health.liveness, timed=not self.once))
+        # not alive yet for the probes of a pod, so that one whose start takes too long is started again
+        probes, address = (_starting, self._health.readiness), (self.platform.host, self.metrics_port)
+        self._server = HttpServer(CollectorRegistry(), *probes, *address, self._page.paths)
+        self._server.start()
+        self._stack.callback(self._server.close)
+        self._stack.callback(self._wait_until_seen)  # once Spark, the sink and the lease are closed
+
+    def _wait_until_seen(self) -> None:
+        """Leave an open page the time to show the end, as far as the grace period lasts."""
+        left = self._deadline - time.monotonic() - _EXIT_SECONDS
+        self._page.wait_until_seen(min(SEEN_SECONDS, max(left, 0.0)))
+
+    def _step(self, text: str) -> None:
+        self._display.starting(text)
+        self._history.step(text)
 
     def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
         spark = self.platform.session(query, partitions, self._workspace, quiet=not self.debug)
@@ -164,8 +236,6 @@ class Job:
         checkpoint, tables, spark, reports = opened.checkpoint, opened.tables, opened.spark, opened.reports
         plans = self._plans(setup, opened, prepared.compiled)
         auto = plans if isinstance(plans, AutoPlans) else None
-        # the first batch of a backlog takes long
-        health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds), self.platform.executors)
         counts = {
             CHECKPOINT_FAILURES: lambda: checkpoint.failed_writes,
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
@@ -177,14 +247,15 @@ class Job:
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(opened.sources) if waits else ""
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
-        shown = (setup.display, metrics, health, self.platform, auto, note)
-        observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports)
+        shown = (setup.display, metrics, self._health, self.platform, auto, note)
+        observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports, history=self._history)
+        observer.failing = self._failing
+        observer.advice = advice_on(self.query.spec, prepared.compiled, self._resources(opened))
         lookups = "" if prepared.lookups is None else prepared.lookups.listen(self.query)
-        page = LivePage(observer.history, self._page_facts(setup, prepared, observer, lookups))
-        probes, address = (health.liveness, health.readiness), (self.platform.host, self.metrics_port)
-        server = HttpServer(metrics.registry, *probes, *address, page.paths)
-        server.start()
-        self._stack.callback(server.close)
+        self._page.show(self._page_facts(prepared, lookups))
+        server = self._server
+        server.registry = metrics.registry
+        server.probes = {**server.probes, "/healthz": self._health.liveness}
         urls = {"page": f"{server.url}/", "metrics": f"{server.url}/metrics"}
         facts = urls | {"checkpoint": str(root), "results": prepared.sink.place}
         if lookups:
@@ -200,38 +271,45 @@ class Job:
             once=self.once,
             leaves_open=self.leaves_open,
             accepted=partial(setup.display.started, facts),
+            began=setup.display.began,
         )
+        origin, output = self._plan_origin(setup.given), prepared.sink.place
+        self._history.started(chooses=auto is not None, plan_origin=origin, output=output)
         return self._run, observer
 
-    def _page_facts(self, setup: RunSetup, prepared: PreparedQuery, observer: Observer, lookups: str) -> RunFacts:
+    def _failing(self) -> MillraceError | None:
+        return None if self._run is None else self._run.failing
+
+    def _page_facts(self, prepared: PreparedQuery, lookups: str) -> RunFacts:
         """Return what the page shows of this run beside its history."""
-        is_local, auto, name = isinstance(self.platform, OneProcess), observer.auto, self.query.name
-        origin = (
-            "The plan file chooses it." if is_local else f"The operator chose it; kubectl describe sq {name} shows why."
-        )
+        is_local = isinstance(self.platform, OneProcess)
         return RunFacts(
             query=self.query,
-            alive=observer.health.liveness,
-            chooses=auto is not None,
-            plan_origin="" if setup.given is None else origin,
-            candidates=lambda: {} if auto is None else auto.selector.candidates,
-            failing=lambda: None if self._run is None else self._run.failing,
-            output=prepared.sink.place,
+            alive=self._health.liveness,
+            failing=self._failing,
             timed=not self.once,
             key=() if prepared.lookups is None else prepared.lookups.key,
             lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
         )
 
+    def _plan_origin(self, given: PlanSource | None) -> str:
+        """Return a sentence that says where plans come from; empty if the run makes its own."""
+        if given is None:
+            return ""
+        if isinstance(self.platform, OneProcess):
+            return "The plan file chooses it."
+        return f"The operator chose it; kubectl describe sq {self.query.name} shows why."
+
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
 
-        def resources() -> Resources:
-            return Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)
-
         spec = self.query.spec
-        first = first_plan(spec, compiled, opened.checkpoint.last_pin())
-        chooser = resources if self.platform.chooses_algorithm else None
+        first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
+        chooser = self._resources(opened) if self.platform.chooses_algorithm else None
         return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
+
+    def _resources(self, opened: OpenedRun) -> Callable[[], Resources]:
+        return lambda: Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)
 
     def _supervise(self, opened: OpenedRun, run: RunLoop, observer: Observer) -> None:
         """Run the loop to its end, and show the summary of the run."""
@@ -245,10 +323,11 @@ class Job:
         try:
             outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            if unread and (note := unread_note(self.query.spec, opened.sources, run.environment.checkpoint, before)):
+            checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)
+            closes = until is not None and until != closed
+            if unread and (note := unread_note(self.query.spec, opened.sources, checkpoint, before, closes=closes)):
                 observer.message(note)
-            until = closed_until(run.environment.checkpoint)
-            if until is not None and until != closed and outcome == "finished":
+            if until is not None and closes and outcome == "finished":
                 observer.message(all_closed(until))
             if observer.tally.late:
                 tally, spec = observer.tally, self.query.spec
@@ -258,11 +337,13 @@ class Job:
                 observer.message(shown_times(why, self.query.spec))
             reports.ended(outcome)
         except BaseException as error:
-            observer.failed(error)
+            outcome = "failed"
             reports.ended("failed", error if isinstance(error, Exception) else None)
             raise
         finally:
             observer.health.closing()
+            if outcome != "failed":  # ``run`` adds the reason first
+                self._history.ended(outcome)
             seconds = time.monotonic() - began
             if run.is_accepted or self.stop_requested:  # a query that Spark rejected has an error, no summary
                 observer.display.finished(
@@ -287,7 +368,7 @@ class Job:
         output_keys(compiled, self._spec)
         compiled.check_streaming(self._spec, spark, sources)
         plan = given.current() if given is not None else None
-        pin = pin_of(plan or first_plan(self.query.spec, compiled))
+        pin = pin_of(plan or first_plan(self.query.spec, compiled, self.platform.cores(spark)))
         schemas = {name: source.schema for name, source in sources.items()}
         problem = compiled.execution.dedicated_problem(self._spec, schemas) if pin.is_dedicated else None
         if problem is not None:
@@ -297,6 +378,7 @@ class Job:
     def stop(self) -> None:
         """Request an end after the running batch; safe in a signal handler."""
         self.stop_requested = True
+        self._deadline = time.monotonic() + self.grace
         if self._run is not None:
             self._run.drain()
 
@@ -307,7 +389,7 @@ class Job:
 
     def abandon(self) -> None:
         """Restore the terminal and remove the workspace before the process exits at once; safe in a signal handler."""
-        if os.isatty(1):
-            os.write(1, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
+        if os.isatty(2):
+            os.write(2, b"\x1b[?25h\n")  # shows the cursor, which a live display hides
         shutil.rmtree(self._workspace, ignore_errors=True)
         jvm.abandon()

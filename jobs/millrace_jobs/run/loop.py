@@ -77,7 +77,7 @@ class RunLoop:
     With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
     exhausted, or when ``drain`` is called (from a signal handler or another thread). When the input has ended, event
     time goes on until all results are final, unless ``leaves_open``. ``accepted`` is called once, when Spark has
-    accepted the query.
+    accepted the query, and ``began`` at the start of each batch, with its number.
 
     The states of a run, each with the method that leaves it:
 
@@ -99,6 +99,7 @@ class RunLoop:
     once: bool = False
     leaves_open: bool = False
     accepted: Callable[[], None] = lambda: None
+    began: Callable[[int], None] = lambda _: None
     is_accepted: bool = False
     results: int = 0
     _written: dict[int, int] = field(default_factory=dict)
@@ -300,6 +301,7 @@ class RunLoop:
         Nothing of the batch is computed before the sink acts on ``results``. Until then, the lease is checked, and what
         the tasks have to know of the batch is announced.
         """
+        self.began(number)
         checkpoint, tables = self.environment.checkpoint, self.inputs.tables
         context = self.environment.spark.sparkContext
         self._settings.found(results.sparkSession)
@@ -352,6 +354,7 @@ class RunLoop:
     def _learn_from(self, report: BatchReport) -> None:
         """Adapt to a finished batch, and report it to the watcher."""
         self._restarts.progressed()
+        report = replace(report, results=self._written.pop(report.batch, None))
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
@@ -359,7 +362,7 @@ class RunLoop:
         self._consumed = {offset["source"]: offset["position"] for offset in self._committed}
         self._settings.learn_from(report.rows, report.waiting)
         self._settings.follow(self._steering.pin.workers)
-        self.watcher.batch(replace(report, results=self._written.pop(report.batch, None)))
+        self.watcher.batch(report)
 
     def _require_alive(self) -> None:
         """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""

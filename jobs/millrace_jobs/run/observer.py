@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
+from millrace_api.errors import MillraceError
 from millrace_jobs.display.display import RunTally
 from millrace_jobs.page.history import RunHistory
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.job_metrics import JobMetrics
-from millrace_jobs.run.plans import AutoPlans
+from millrace_jobs.run.plans import AlgorithmAdvice, AutoPlans
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.run.store_traffic import ObjectStoreTraffic
 from millrace_jobs.session import ExecutorState
@@ -125,6 +126,9 @@ class Observer:
     health: Health
     platform: Platform
     auto: AutoPlans | None = None
+    advice: AlgorithmAdvice | None = field(default=None, kw_only=True)
+    """Predicts the other algorithms where the spec names one."""
+
     waiting: str = ""
     """The message to show when the query has nothing to do for the first time; empty for none."""
     tally: RunTally = field(default_factory=RunTally)
@@ -132,6 +136,10 @@ class Observer:
     traffic: ObjectStoreTraffic | None = None
     reports: RunReports | None = None
     history: RunHistory = field(default_factory=RunHistory)
+    failing: Callable[[], MillraceError | None] = lambda: None
+    """Returns why the query was started again, until it computes."""
+
+    seen_failure: MillraceError | None = None
 
     def batch(self, report: BatchReport) -> None:
         """Report a finished batch to health, metrics, tally, page, display and platform; let ``auto`` react to it."""
@@ -147,18 +155,20 @@ class Observer:
         if self.auto is not None:
             switch = self.auto.observe(report)
             self.metrics.record_choice(self.auto.selector.outcomes, switch)
+            self.history.predicted(self.auto.selector.candidates)
             if switch is not None:
                 self.history.switched(switch)
+        elif self.advice is not None:
+            self.history.predicted(self.advice.observe(report))
 
     def message(self, text: str) -> None:
         """Show the user a message."""
+        failure = self.failing()
+        if failure is not None and failure is not self.seen_failure:
+            self.history.failing(failure)
+        self.seen_failure = failure
         self.history.message(text)
         self.display.message(text)
-
-    def failed(self, failure: BaseException) -> None:
-        """Report why the run has failed to health and page."""
-        self.health.failed(str(failure))
-        self.history.failed(failure)
 
     def idle(self, pin: Pin) -> None:
         """Report an idle query: a sign of life, under this pin."""

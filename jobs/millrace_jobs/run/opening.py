@@ -45,6 +45,7 @@ class RunSetup:
         at_end: closes what the phases have opened, in reverse order.
         stop_requested: returns whether the run should end before its next phase.
         session: starts Spark with a number of state partitions, for the query that Spark's settings are taken from.
+        step: is called with what the start does next, for its users to see.
         lookups_port: port on this machine for look-ups; 0 for any free one.
         service_port: port for look-ups by other pods; None outside a cluster.
     """
@@ -58,6 +59,7 @@ class RunSetup:
     at_end: ExitStack
     stop_requested: Callable[[], bool]
     session: Callable[[int, StreamQuery], SparkSession]
+    step: Callable[[str], None] = lambda _: None
     lookups_port: int = 0
     service_port: int | None = None
 
@@ -79,7 +81,7 @@ class OpenedRun:
 
 def open_checkpoint(setup: RunSetup) -> Checkpoint:
     """Make this process the driver of the query, by lock and lease, which it gives up at the end."""
-    setup.display.starting("opening the checkpoint and the sources")
+    setup.step("opening the checkpoint and the sources")
     checkpoint = Checkpoint(checkpoint_root(setup.query))
     checkpoint.open(setup.query, setup.platform.state_partitions(setup.query.spec))
     close_at_end(setup, checkpoint, checkpoint)
@@ -100,7 +102,7 @@ def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
     processes = _replica_processes(setup)
     copies = setup.platform.copies(checkpoint)
     store_check = _store_check(setup, copies)
-    setup.display.starting("starting Spark")
+    setup.step("starting Spark")
     reports = RunReports(setup.query, str(checkpoint.root), setup.display.message)
     setup.at_end.callback(reports.close)
     spark = setup.session(checkpoint.state_partitions, reports.query)

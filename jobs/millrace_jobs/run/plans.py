@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm, Placement
@@ -14,7 +14,8 @@ from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_pr
 from millrace_jobs.queries.execution import AlgorithmChoice, CompiledQuery, Execution
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.selection.costs import MeasuredBatch, Resources
-from millrace_jobs.selection.switch import Switch
+from millrace_jobs.selection.selector import Selector
+from millrace_jobs.selection.switch import Candidate, Switch
 
 AUTO_IS_INLINE = (
     "placement Auto is Inline on one machine: replicas in processes of their own would compete with Spark for its cores"
@@ -35,13 +36,15 @@ def given_plans(platform: Platform, spec: Spec) -> PlanSource | None:
     return given
 
 
-def first_plan(spec: Spec, compiled: CompiledQuery, last: Pin | None = None) -> Plan:
+def first_plan(spec: Spec, compiled: CompiledQuery, cores: int, last: Pin | None = None) -> Plan:
     """Return the plan of a run without a plan source; a query without a choice has only ``native``.
 
-    ``last`` is the pin of the last batch, whose algorithm ``auto`` keeps.
+    ``cores`` is the number of cores that run tasks. ``last`` is the pin of the last batch, whose algorithm ``auto``
+    keeps.
     """
-    placement = spec.partitioner.placement.at_start
-    return Plan.initial(spec, auto=first_algorithm(compiled.execution, last, placement=placement))
+    placement, fills = spec.partitioner.placement.at_start, spec.partitioner.replicas.at_start >= cores
+    first = first_algorithm(compiled.execution, last, placement=placement, slices_fill_cores=fills)
+    return Plan.initial(spec, auto=first)
 
 
 def followed_plans(
@@ -61,6 +64,38 @@ def followed_plans(
     if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or choice is None:
         return plans
     return AutoPlans(plans, first.algorithm, choice, resources, message, first.placement)
+
+
+def advice_on(spec: Spec, compiled: CompiledQuery, resources: Callable[[], Resources]) -> AlgorithmAdvice | None:
+    """Return what predicts the other algorithms beside the one that the spec names; None if there is no choice."""
+    partitioner, choice = spec.partitioner, compiled.execution.choice
+    fixed, placement = partitioner.algorithm, partitioner.placement.at_start
+    if fixed is Algorithm.AUTO or choice is None or fixed.value not in choice.candidates(placement):
+        return None
+    return AlgorithmAdvice(fixed, choice.selector(resources(), fixed.value, placement), resources)
+
+
+class AlgorithmAdvice:
+    """The predictions that ``auto`` would make, for a query whose spec names an algorithm.
+
+    They are made as often as by ``auto``, from what batches report anyway: after the first batches, then less often.
+
+    Args:
+        fixed: the algorithm of the spec.
+        selector: learns from the batches, and is kept at this algorithm.
+        resources: returns the resources that the tasks run on.
+    """
+
+    def __init__(self, fixed: Algorithm, selector: Selector, resources: Callable[[], Resources]) -> None:
+        self._fixed, self._selector, self._resources = fixed, selector, resources
+
+    def observe(self, report: BatchReport) -> Mapping[str, Candidate]:
+        """Learn from a finished batch; return the latest predictions."""
+        if report.pin is not None:
+            self._selector.use(self._resources())
+            self._selector.observe(measured(report))
+            self._selector.algorithm = self._fixed.value
+        return self._selector.candidates
 
 
 def unused_algorithm(spec: Spec, compiled: CompiledQuery) -> str | None:
@@ -120,7 +155,8 @@ class AutoPlans:
             return
         self._placement = placement
         if self._algorithm.value not in self._choice.candidates(placement):
-            self._algorithm = self._choice.first(placement)
+            fills = self._given is not None and self._given.replicas >= self._resources().cores
+            self._algorithm = self._choice.first(placement, slices_fill_cores=fills)
         self.selector = self._choice.selector(self._resources(), self._algorithm.value, placement)
 
     def observe(self, report: BatchReport) -> Switch | None:
@@ -136,14 +172,20 @@ class AutoPlans:
         return switch
 
 
-def first_algorithm(query: Execution, last: Pin | None = None, *, placement: Placement = Placement.INLINE) -> Algorithm:
+def first_algorithm(
+    query: Execution,
+    last: Pin | None = None,
+    *,
+    placement: Placement = Placement.INLINE,
+    slices_fill_cores: bool = False,
+) -> Algorithm:
     """Return the algorithm that a query starts with: its last batch's, or its first one if that is no candidate."""
     choice = query.choice
     if choice is None:
         return Algorithm.NATIVE
     if last is not None and last.algorithm in choice.candidates(placement):
         return Algorithm(last.algorithm)
-    return choice.first(placement)
+    return choice.first(placement, slices_fill_cores=slices_fill_cores)
 
 
 def measured(report: BatchReport) -> MeasuredBatch:

@@ -35,7 +35,7 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
 
     Return None if the run is to end before that.
     """
-    setup.display.starting("compiling the query")
+    setup.step("compiling the query")
     spark, checkpoint, tables = opened.spark, opened.checkpoint, opened.tables
     spec = spec_to_continue(setup.spec, checkpoint.layout)
     compiled = compile_query(spark, spec, user_schemas(setup.spec, opened.sources))

@@ -5,6 +5,7 @@ A run starts Spark's JVM right after it has read its query, so this module impor
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.deployment import PlacementSetting
+from millrace_api.model.deployment import Algorithm, PlacementSetting
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import load_queries, locate, query_documents, validate_file
@@ -27,9 +28,14 @@ SHORTEST_SECONDS = 0.4
 
 
 def query_of(
-    file: Path, name: str | None = None, connections: Sequence[Path] = (), *, in_pod: bool = False
+    file: Path,
+    name: str | None = None,
+    connections: Sequence[Path] = (),
+    *,
+    in_pod: bool = False,
+    folder: Path | None = None,
 ) -> StreamQuery:
-    """Read a query from a file, and make aggregators in the file's folder importable.
+    """Read a query from a file, and make its own code importable.
 
     Args:
         file: YAML file with one or more queries, and perhaps with Connections.
@@ -37,6 +43,7 @@ def query_of(
         connections: files with further Connections.
         in_pod: whether the file is the operator's. Its references are resolved; and aggregators may not be beside it,
             since it is in a ConfigMap, which others may write.
+        folder: where aggregators and functions are; None for the file's folder.
 
     Raises:
         MillraceError: the file has problems, or ``name`` does not select exactly one of its queries.
@@ -49,13 +56,20 @@ def query_of(
         raise MillraceError(Problem(message, "choose one with --query NAME", str(file)))
     if in_pod:
         return chosen[0]
-    folder = file.absolute().parent
+    folder = folder or file.absolute().parent
     query = chosen[0].spec.query
-    if (query.python is not None or query.functions) and os.pathsep in str(folder):
+    if (query.python is not None or query.functions or query.aggregates) and os.pathsep in str(folder):
         message = f"Python cannot import modules from {folder}, which has a {os.pathsep!r} in its name"
         raise MillraceError(Problem(message, "rename the folder", str(file)))
     add_import_folder(folder)
     return chosen[0]
+
+
+def groups_in_python(query: StreamQuery) -> bool:
+    """Return whether it is sure before Spark starts that Python tasks hash keys: not where Spark's plan may do all."""
+    spec = query.spec
+    by_spark = spec.partitioner.algorithm in (Algorithm.AUTO, Algorithm.NATIVE)
+    return spec.query.python is not None or not by_spark
 
 
 @contextmanager
@@ -76,20 +90,39 @@ def add_import_folder(folder: Path) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 
 
-def check_file(path: Path, connections: Sequence[Path] = (), *, inputs: bool = True) -> list[Problem]:
+@contextmanager
+def importable_from(folder: Path) -> Iterator[None]:
+    """Make modules in a folder importable in this block, and forget them after it: another query may have others."""
+    place, known = str(folder), set(sys.modules)
+    sys.path.insert(0, place)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(place)
+        for name in sys.modules.keys() - known:
+            if str(getattr(sys.modules[name], "__file__", None) or "").startswith(f"{place}{os.sep}"):
+                del sys.modules[name]
+
+
+def check_file(
+    path: Path, connections: Sequence[Path] = (), *, inputs: bool = True, folder: Path | None = None
+) -> list[Problem]:
     """Return all problems of a file of queries and Connections, each with its line.
 
     Args:
         path: the file.
         connections: files with further Connections.
         inputs: whether to check the files that the sources read, as for a run on this machine.
+        folder: where aggregators and functions are; None for the file's folder.
     """
+    folder = folder or path.absolute().parent
     problems = validate_file(path, connections)
     if problems or not query_documents(path):
         return problems
     found = []
     for query in load_queries(path, connections):
-        found += locate(query_problems(query, path.absolute().parent, inputs=inputs), path, query.name)
+        found += locate(query_problems(query, folder, inputs=inputs), path, query.name)
     return found
 
 
@@ -104,7 +137,8 @@ def query_problems(query: StreamQuery, folder: Path, *, inputs: bool = True) -> 
     from millrace_jobs.kafka.option_check import option_problems
     from millrace_jobs.plan.plan_source import partitioner_problem
 
-    problem = partitioner_problem(query.spec)
+    own = query.spec.partitioner.algorithm is Algorithm.PYTHON  # whose class is imported with the other own code
+    problem = None if own else partitioner_problem(query.spec)
     found = [*([] if problem is None else [problem]), *execution_problems(query), *option_problems(query.spec)]
     if inputs:
         found += [*_code_problems(query, folder), *_input_problems(query)]
@@ -132,7 +166,7 @@ def query_warnings(query: StreamQuery) -> list[Problem]:
 
 def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
-    from millrace_api.sql.parsed_query import parsed_query
+    from millrace_api.sql.parsed_query import parsed_sql
     from millrace_api.validation.results import identified_by_run
     from millrace_jobs.queries.tables.needs import holds_back, may_retract, needs_tables
 
@@ -148,20 +182,22 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
     by_run = keyless and identified_by_run(spec)
     asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
-    parsed = parsed_query(sql)
+    if spec.query.aggregates is not None:
+        return []  # see _problems_of_imported: it depends on the query's own code
+    parsed = parsed_sql(spec)
     if not (asks or needs_tables(spec, parsed) or holds_back(spec) or may_retract(spec, parsed)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.queries.dry_compile import dry_compile
 
-    return dry_compile(spec, sql)
+    return dry_compile(spec)
 
 
 def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     """Return what keeps a query's own code from being fetched or used."""
     code = query.spec.code
     if not code:
-        return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
-    if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri) for file in code):
+        return _problems_of_imported(query, folder)
+    if _has_keys_of_a_cluster(query.spec.s3) and any(is_object(file.uri or "") for file in code):
         return []  # the login is not on this machine
     from millrace_jobs.own_code.own_code import importable
     from millrace_jobs.stores.spark import using
@@ -169,9 +205,21 @@ def _code_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     with TemporaryDirectory(prefix="millrace-code-") as kept:
         try:
             with using(query.spec.s3), importable(code, folder, Path(kept)):
-                return [*_function_problems(query, folder), *_aggregator_problems(query, folder)]
+                return _problems_of_imported(query, folder)
         except MillraceError as error:
             return list(error.problems)
+
+
+def _problems_of_imported(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps a query's own code from being used, once it can be imported."""
+    checks = (_function_problems, _aggregator_problems, _source_problems, _sink_problems, _own_partitioner_problems)
+    problems = [problem for check in checks for problem in check(query, folder)]
+    if problems or query.spec.query.aggregates is None:
+        return problems
+    from millrace_jobs.queries.dry_compile import dry_compile
+
+    with importable_from(folder):
+        return dry_compile(query.spec)
 
 
 def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
@@ -180,12 +228,56 @@ def _function_problems(query: StreamQuery, folder: Path) -> list[Problem]:
         return []
     from millrace_jobs.queries.own_functions import check_own_functions
 
-    add_import_folder(folder)
     try:
-        check_own_functions(query.spec.query)
+        with importable_from(folder):
+            check_own_functions(query.spec.query)
     except MillraceError as error:
         return list(error.problems)
     return []
+
+
+def _source_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the classes that read a query's records from being used, in the words of a run."""
+    found: list[Problem] = []
+    for name, source in query.spec.sources.items():
+        if source.python is None:
+            continue
+        from millrace_jobs.own_code.source_classes import SourceClass
+
+        try:
+            with importable_from(folder):
+                SourceClass(name, source.python.read, source.python.options).imported()
+        except MillraceError as error:
+            found += error.problems
+    return found
+
+
+def _sink_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps the functions that write a query's results from being called, in the words of a run."""
+    found: list[Problem] = []
+    for field, output in query.spec.outputs.items():
+        if output.sink.python is None:
+            continue
+        from millrace_jobs.own_code.sink_functions import SinkFunction
+        from millrace_jobs.sinks.outputs import errors_of
+
+        try:
+            with importable_from(folder), errors_of(field):
+                SinkFunction(output.sink.python.write, output.sink.python.options)
+        except MillraceError as error:
+            found += error.problems
+    return found
+
+
+def _own_partitioner_problems(query: StreamQuery, folder: Path) -> list[Problem]:
+    """Return what keeps a query's own partitioner from being used, in the words of a run."""
+    if query.spec.partitioner.algorithm is not Algorithm.PYTHON:
+        return []
+    from millrace_jobs.plan.plan_source import partitioner_problem
+
+    with importable_from(folder):
+        problem = partitioner_problem(query.spec)
+    return [] if problem is None else [problem]
 
 
 def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
@@ -201,11 +293,11 @@ def _aggregator_problems(query: StreamQuery, folder: Path) -> list[Problem]:
     schemas = {name: schema_of(source) for name, source in sources.items() if source.schema_text is not None}
     if (python.source or next(iter(sources))) not in schemas:
         return []  # only a run reads the columns of an Avro schema
-    add_import_folder(folder)
+    flat = with_flat_times(query.spec).query.python
+    assert flat is not None
     try:
-        flat = with_flat_times(query.spec).query.python
-        assert flat is not None
-        compile_aggregator(flat, schemas)
+        with importable_from(folder):
+            compile_aggregator(flat, schemas)
     except MillraceError as error:
         return list(error.problems)
     return []

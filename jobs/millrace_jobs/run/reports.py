@@ -10,8 +10,8 @@ from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec, StreamQuery
-from millrace_jobs.display.display import Outcome
 from millrace_jobs.sources.base import Position, Source
+from millrace_support.run_figures import Outcome
 
 if TYPE_CHECKING:
     from millrace_jobs.event_log import EventLog, EventLogKeeper

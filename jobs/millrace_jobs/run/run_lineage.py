@@ -13,7 +13,6 @@ from pyspark.sql.types import DataType, StructType
 from millrace_api.model.reporting import LineageSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.schema_ddl import Column, parse_schema
-from millrace_jobs.display.display import Outcome
 from millrace_jobs.lineage.columns import derived_columns
 from millrace_jobs.lineage.datasets import inputs, outputs
 from millrace_jobs.lineage.events import Json, RunDescription, RunState
@@ -24,6 +23,7 @@ from millrace_jobs.run.inputs import user_schemas
 from millrace_jobs.run.reports import RunProgress
 from millrace_jobs.sources.base import Position, Source
 from millrace_jobs.sources.kafka.offsets import PLACED
+from millrace_support.run_figures import Outcome
 
 _STATES: Mapping[Outcome, RunState] = {
     "finished": RunState.COMPLETE,

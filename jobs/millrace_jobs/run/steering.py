@@ -18,11 +18,12 @@ from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
 from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
+from millrace_support.batch_cost import makespan
 
 ONCE_INTERVALS = 10
 """Batch intervals that one batch may take in a ``once`` run, in which no user waits for single batches."""
 
-SQL_RATE, PYTHON_RATE = 100_000, 10_000
+SQL_RATE, PYTHON_RATE = 100_000, 20_000
 """Records per second that an unmeasured query is expected to process on a small machine, for SQL and Python."""
 
 FIRST_SECONDS = 3.0
@@ -34,6 +35,9 @@ minutes.
 
 REPLICA_RECORDS, REPLICA_BYTES = 1 << 20, 256 << 20
 """Maximum that one replica reads in a batch, in records and in bytes: some partitioners hold all of it in memory."""
+
+RESULT_SECONDS = 50e-6
+"""Seconds that a result takes at most to be finished, encoded and written, of which no task has a clock."""
 
 RECORD_BYTES = 256
 """Expected size of a record in memory, in bytes, before one was read."""
@@ -179,10 +183,25 @@ class Steering:
         plan = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
         arrived = self._arrivals_per_interval(report)
         at_once = max(min(report.state_partitions or 1, self._cores()), 1)
-        search = report.search_seconds / at_once
-        self._admission.finished(FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived, search))
+        search, on_records = report.search_seconds / at_once, self._on_records(report, at_once)
+        self._admission.finished(
+            FinishedBatch(_admitted(report), report.seconds, report.work, plan, arrived, search, on_records)
+        )
         if self._query.mode(report.pin) is not RoutingMode.NATIVE:
             self._save_learned(report.batch, report.pin, report.states)
+
+    def _on_records(self, report: BatchReport, at_once: int) -> float | None:
+        """Return the seconds of a batch that may have been spent on records; None unless its tasks have clocks.
+
+        ``at_once`` is the number of tasks that merge at the same time. Under ``native`` the tasks that combine also
+        read and route.
+        """
+        if not report.combine or report.results is None:
+            return None
+        cores = max(self._cores(), 1)
+        routing = makespan(report.route, cores) if report.worker_rows else 0.0
+        stages = routing + makespan(report.combine, cores) + report.merge_seconds / at_once
+        return stages + RESULT_SECONDS * report.results
 
     def _arrivals_per_interval(self, report: BatchReport) -> int:
         """Return the records that arrive per batch interval, averaged since the previous batch; 0 for the first one."""

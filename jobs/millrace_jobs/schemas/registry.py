@@ -120,14 +120,15 @@ class RegistryCredentials:
 def _line(secret: Secret) -> str:
     value = secret.resolve()
     if not value.isprintable():
-        message = f"{secret.what} has characters that no header of HTTP has"
+        message = f"{secret.what} has characters that an HTTP header cannot have"
         raise MillraceError(Problem(message, "write it in one line, without blanks around it"))
     return value
 
 
 def _unusable(secret: Secret | None) -> MillraceError:
     what = secret.what if secret is not None else "the certificate"
-    return MillraceError(Problem(f"{what} is no certificate in PEM with its key", "write -----BEGIN CERTIFICATE-----"))
+    message = f"{what} is not a certificate in PEM with its key"
+    return MillraceError(Problem(message, "write -----BEGIN CERTIFICATE-----"))
 
 
 @dataclass(frozen=True)

@@ -47,16 +47,18 @@ def by_rule(groups: float, rows: float, workers: int) -> str:
     return EVEN if groups * SIGNIFICANTLY_LESS <= rows / workers else COLLOCATING
 
 
-def starting_algorithm(*, sql: bool, windows: int, grouped: bool) -> str:
+def starting_algorithm(*, sql: bool, windows: int, grouped: bool, slices_fill_cores: bool = False) -> str:
     """Return the algorithm that a query starts with: Spark's own plan where it is strong, otherwise by rule.
 
     Args:
         sql: the query is SQL, so that Spark's own plan with its map-side aggregation is available; otherwise its
-            aggregator is Python code.
+            aggregator is Python code, which replicas run on their slices without routing.
         windows: number of windows that a record is in.
         grouped: the query has keys, although their number is not known. Without keys there is one group.
+        slices_fill_cores: the slices of a batch are enough to keep all cores busy. Slices are even, so workers could
+            only add the tasks and the shuffle of another stage.
     """
-    if sql and windows < MANY_WINDOWS:
+    if (sql and windows < MANY_WINDOWS) or (not sql and slices_fill_cores):
         return NATIVE
     return COLLOCATING if grouped else EVEN
 

@@ -134,7 +134,7 @@ class Shadow:
             "parameters": {},
         }
         replicas = [make(algorithm, replica=replica, **at) for replica in range(len(slices))]
-        for _ in range(_LEARNED_BATCHES if is_cooperative(algorithm) else 0):
+        for _ in range(_LEARNED_BATCHES if is_cooperative(algorithm, {}) else 0):
             for partitioner, piece in zip(replicas, slices, strict=True):
                 partitioner.route(piece)
                 partitioner.advance()

@@ -155,7 +155,7 @@ def errors_of(field: str) -> Iterator[None]:
         problems = [replace(each, field=each.field.replace("spec.sink", f"{field}.sink", 1)) for each in error.problems]
         located = type(error)(*problems)
         located.failure = error.failure
-        raise located from None
+        raise located.with_traceback(error.__traceback__) from None  # whose frames say in which part it failed
 
 
 def copies_of(copies: Path, field: str) -> Path:

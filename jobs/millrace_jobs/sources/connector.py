@@ -70,14 +70,14 @@ class SourceConnector(Protocol[_Kind]):
 
         Raises MillraceError if the data of the source does not exist, or its schema cannot be read.
         """
-        raise NotImplementedError(f"source {context.name} is no stream")
+        raise NotImplementedError(f"source {context.name} is not a stream")
 
     def open_table(self, spec: _Kind, context: SourceContext) -> WholeTable:
         """Return the source as a static table that can be read again and again.
 
         Raises MillraceError if the files of the table do not exist, or its columns cannot be read.
         """
-        raise NotImplementedError(f"source {context.name} is no table")
+        raise NotImplementedError(f"source {context.name} is not a table")
 
 
 def completed_schema(columns: pa.Schema, source: SourceSpec) -> pa.Schema:

@@ -41,7 +41,9 @@ class Answers:
         name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:40].strip("-") or "query"
         servers = _quoted(self.bootstrap_servers)
         if self.input is not None:
-            origin = f"      files: {{path: {_quoted(str(self.input))}, format: {self.format}}}"
+            other = self.columns.delimiter if self.columns.delimiter != "," else ""
+            delimiter = f", delimiter: {json.dumps(other)}" if other else ""
+            origin = f"      files: {{path: {_quoted(str(self.input))}, format: {self.format}{delimiter}}}"
         else:
             origin = (
                 f"      kafka: {{bootstrapServers: {servers}, topic: {_quoted(self.topic)}, startingOffsets: Earliest}}"
@@ -56,6 +58,7 @@ class Answers:
             "  sources:",
             "    records:",
             origin,
+            *(f"      # {' '.join(note.split())}" for note in self.columns.time_notes),
             "      schema: >-",
             f"        {self.columns.ddl}",
         ]
@@ -90,7 +93,7 @@ class Answers:
             servers = _quoted(self.bootstrap_servers)
             return f"kafka: {{bootstrapServers: {servers}, topic: {_quoted(self.output_topic)}}}"
         if self.output == CONSOLE:
-            return "console: {}"
+            return "console: {}  # shows 20 rows of each batch; {rows: 1000} shows more"
         return f"files: {{path: {_quoted(self.output)}, format: csv}}"
 
 

@@ -18,7 +18,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(model.app, name="model", rich_help_panel=PLANNING)
     app.command(rich_help_panel=ADMINISTRATION)(operator.operator)
     app.command(hidden=True)(uninstall.check_uninstall)
-    on_cluster.update(explain=by_name.explain, get=by_name.get)
+    on_cluster.update(explain=by_name.explain, get=by_name.get, report=by_name.report)
     for command in (
         queries.status,
         diff.diff,

@@ -1,4 +1,4 @@
-"""What ``millrace explain`` and ``get`` do with the name of a query; the jobs package has the commands, and files."""
+"""What ``millrace explain``, ``get`` and ``report`` do with the name of a query; the jobs package has the commands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .queries import connected
 
 if TYPE_CHECKING:
     from millrace_support.lookups import Lookup, TableAnswer
+    from millrace_support.run_record import RecordLine
 
     from .cluster import Cluster
 
@@ -31,7 +32,16 @@ def get(name: str, options: ClusterOptions, lookup: Lookup) -> TableAnswer:
     return look_up_in_pod(_cluster(name, options), name, lookup)
 
 
-def _cluster(name: str, options: ClusterOptions) -> Cluster:
+def report(
+    name: str, options: ClusterOptions, prometheus: str | None, token_file: Path | None, first: float, last: float
+) -> list[RecordLine]:
+    """Return the record of a query over a period."""
+    from .past_query import recorded_by_prometheus
+
+    return recorded_by_prometheus(_cluster(name, options, "a record"), name, prometheus, token_file, first, last)
+
+
+def _cluster(name: str, options: ClusterOptions, file: str = "a YAML file") -> Cluster:
     """Connect; if no cluster was asked for and there is none, add to the error that the name is no file either."""
     try:
         return connected(*options)
@@ -41,5 +51,5 @@ def _cluster(name: str, options: ClusterOptions) -> Cluster:
         first, *more = error.problems
         what = f"{name} is a folder" if Path(name).is_dir() else f"there is no file {name}"
         message = f"{what}, and no cluster to ask for a query of this name: {first.message}"
-        hint = f"write the path of a YAML file, or for a query on a cluster {first.hint.removeprefix('write ')}"
+        hint = f"write the path of {file}, or for a query on a cluster {first.hint.removeprefix('write ')}"
         raise MillraceError(replace(first, message=message, hint=hint), *more) from None

@@ -12,9 +12,9 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase
 from millrace_api.model.streamquery import Annotation
 
+from ..lifecycle.query_facts import one_line
+from ..lifecycle.query_view import PAUSES, QueryView
 from .cluster import Cluster
-from .formatting import one_line
-from .query_view import PAUSES, QueryView
 from .user_queries import UserQueries
 
 _POLL_SECONDS = 1.0

@@ -13,8 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..lifecycle.query_facts import one_line
 from ..resources.spec_changes import FieldChange
-from .formatting import console, facts_table, one_line
+from .formatting import console, facts_table
 from .query_diff import QueryDiff
 
 _LONGEST = 60

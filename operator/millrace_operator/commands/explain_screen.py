@@ -13,13 +13,14 @@ from rich.text import Text
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.status import ConditionType
 
+from ..lifecycle.query_facts import ago, one_line
+from ..lifecycle.query_view import QueryView
 from ..resources.names import scaling_config_map
 from ..scaling.decision.changes import ChangeOutcome
 from ..scaling.decision.decision import Decision, Inputs
 from ..scaling.decision.search import REPLICAS, Forecast
 from .cluster import Cluster
-from .formatting import ago, console, facts_table, one_line
-from .query_view import QueryView
+from .formatting import console, facts_table
 from .user_queries import UserQueries
 
 
@@ -77,7 +78,7 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
 
 
 def _inputs(inputs: Inputs) -> Iterator[tuple[str, str]]:
-    interval = f"of {inputs.interval:g} s"
+    interval = f"at an interval of {inputs.interval:g} s"
     yield "W", f"{inputs.utilization:.2f} {interval}; without catching up {inputs.at_arrival:.2f}"
     growth = "" if inputs.growth is None else f", {inputs.growth:+.0%} since the last change"
     yield "arrival", f"{inputs.arrival:,.0f} records/s{growth}; {inputs.lag:,.0f} records wait"

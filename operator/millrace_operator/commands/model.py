@@ -155,7 +155,7 @@ def record(
     from .recording import record_run
 
     if (query is None) == (metrics is None):
-        raise MillraceError(Problem("a recording is of one query", "write either --query NAME or --metrics URL"))
+        raise MillraceError(Problem("a recording covers one query", "write either --query NAME or --metrics URL"))
     if metrics is not None:
         found = record_run(metrics, seconds, cores or os.cpu_count() or 1)
     else:
@@ -187,14 +187,14 @@ def _given(path: Path | None, wanted: _Wanted, rates: list[str] | None) -> tuple
 
 def _recording(path: Path | None, wanted: _Wanted) -> Recording:
     if (path is None) == (wanted.query is None):
-        raise MillraceError(Problem("a model is of one query", "write either RECORDING.json or --query NAME"))
+        raise MillraceError(Problem("a model covers one query", "write either RECORDING.json or --query NAME"))
     if path is None:
         return _of_query(str(wanted.query), *wanted.cluster)
     if path.suffix in (".yaml", ".yml"):
         hint = (
             "write `millrace flow`, in a checkout, for a flow in YAML, or the name of a running query with --query NAME"
         )
-        raise MillraceError(Problem(f"{path} is no recording of a query", hint))
+        raise MillraceError(Problem(f"{path} is not a recording of a query", hint))
     from .recording import read_recording
 
     return read_recording(path)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millrace_api.errors import MillraceError, Problem, quote
+from millrace_support.bounded_server import ALL_ADDRESSES
 from millrace_support.collections_paused import collections_paused
-from millrace_support.http_server import ALL_ADDRESSES
 
 from ..telemetry.logs import LogFormat, configure
 
@@ -105,6 +105,10 @@ def operator(
     bind: Annotated[
         str, typer.Option(help="Address to listen on; :: is all addresses, those of IPv4 included.")
     ] = ALL_ADDRESSES,
+    page_port: Annotated[
+        int | None,
+        typer.Option(help="Port of the page of the fleet; without it, there is no page.", show_default=False),
+    ] = None,
     log_format: Annotated[
         LogFormat | None, typer.Option(help="text or json; default: text on a terminal, else json.", show_default=False)
     ] = None,
@@ -156,6 +160,7 @@ def operator(
         prometheus=prometheus,
         policy=TenancyPolicy() if policy is None else TenancyPolicy.load(policy),
         namespace_bytes=namespace_mib << 20,
+        page_port=page_port,
     )
     configure(log_format or (LogFormat.TEXT if sys.stderr.isatty() else LogFormat.JSON))
     _run(options)

@@ -73,7 +73,7 @@ def _ended_by_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the process at once, as it ends ``tail -f``.
 
     Python's own handler only leaves a note for the main thread. If that starts to wait for a thread or a line at that
-    moment, it misses the note and waits for ever.
+    moment, it misses the note and waits forever.
     """
     handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -23,6 +23,7 @@ from millrace_api.validation.loading import connections_beside, load_queries, lo
 from ..kube.client import QUERIES
 from ..kube.object_api import OWNED
 from ..lifecycle.autoscaling.scaling_inputs import scaling_inputs
+from ..lifecycle.query_view import PAUSES, QueryView
 from ..lifecycle.refusals import NameTakenError
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest, Owner
@@ -32,7 +33,6 @@ from ..resources.restrictions import problems
 from ..resources.spec_changes import FieldChange, revision, spec_changes
 from .cluster import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
 from .dry_run import dry_run
-from .query_view import PAUSES, QueryView
 from .user_queries import RESOURCE, UserQueries
 
 

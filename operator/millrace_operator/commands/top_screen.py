@@ -16,8 +16,9 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from ..lifecycle.query_facts import one_line
 from .cluster import Cluster
-from .formatting import console, one_line
+from .formatting import console
 from .status_screen import queries_table
 from .user_queries import WatchedQueries
 

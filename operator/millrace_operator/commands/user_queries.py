@@ -22,10 +22,11 @@ from millrace_support.backoff import Backoff
 
 from ..kube.client import CONNECTIONS, MERGE, QUERIES
 from ..kube.informer import VersionTooOldError, watch_events
+from ..kube.query_api import EVENTS
+from ..lifecycle.query_view import QueryView
 from ..resources.names import Manifest, scaling_config_map
 from ..telemetry.logs import in_short
 from .cluster import TIMEOUT, Cluster, MissingError, user_errors
-from .query_view import QueryView
 
 RESOURCE = f"{PLURAL}.{GROUP}"
 _SELECTOR = f"!{CANARY_LABEL}"
@@ -103,6 +104,14 @@ class UserQueries:
         except MissingError:
             return None
         return dict(found.data or {})
+
+    def events(self, name: str) -> list[Manifest]:
+        """Return the events of a query, which the API server keeps for an hour by default."""
+        namespace = self._cluster.namespace
+        chosen = {"fieldSelector": f"involvedObject.kind=StreamQuery,involvedObject.name={name}"}
+        with user_errors(self._cluster, "list", "events", namespace):
+            found = self._cluster.client.request("GET", EVENTS.path(namespace), chosen, timeout=TIMEOUT)
+        return list(found["items"])
 
     def _request(self, method: str, name: str, patch: Manifest | None = None) -> Manifest:
         path = QUERIES.path(self._cluster.namespace, name)

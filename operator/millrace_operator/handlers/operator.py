@@ -19,7 +19,8 @@ from typing import Any
 
 from millrace_api.crd import PLURAL
 from millrace_api.model.values import OBJECT_NAME_LENGTH
-from millrace_support.http_server import ALL_ADDRESSES, HttpServer, ProbeResult
+from millrace_support.bounded_server import ALL_ADDRESSES
+from millrace_support.http_server import HttpServer, ProbeResult
 
 from ..kube.client import QUERIES, Client, load_configuration, own_account, own_namespace
 from ..kube.informer import Informer, wait_until_listed
@@ -47,6 +48,7 @@ from ..scaling.observation import Answer
 from ..telemetry.metrics import OperatorMetrics
 from ..telemetry.watches import Watches
 from .canary import Canary, CanaryApi
+from .fleet_page import ServedFleet
 from .owned_objects import DEBOUNCE_SECONDS, OwnedObjects
 
 LEASE = "millrace-operator"
@@ -77,6 +79,7 @@ class OperatorOptions:
     prometheus: PrometheusSettings | None = None
     policy: TenancyPolicy = field(default_factory=TenancyPolicy)
     namespace_bytes: int = NAMESPACE_BYTES
+    page_port: int | None = None
 
 
 class Operator:
@@ -120,6 +123,17 @@ class Operator:
         connections.on_brokers = self._chain_updates.connection_changed
         self._autoscaler = Autoscaler(self._reconciler, objects, self._metrics, _metrics_reader(options.prometheus))
         watcher = Client(self._metrics)
+        self._page: ServedFleet | None = None
+        if options.page_port is not None:
+            self._page = ServedFleet(
+                watcher,
+                self._reconciler.observations,
+                self.watches,
+                lambda: self._canary.age,
+                options.namespace_bytes,
+                options.bind,
+                options.page_port,
+            )
         self._query_informers = [
             Informer(
                 watcher,
@@ -169,6 +183,8 @@ class Operator:
         for informer in self._query_informers:
             informer.start()
         self._chain_updates.start()
+        if self._page is not None:
+            self._page.start()
         self._canary.stand_by()
         if self._leader is None:
             self._on_lead()
@@ -190,6 +206,8 @@ class Operator:
         self._canary.stop()
         if self._leader is not None:
             self._leader.release()
+        if self._page is not None:
+            self._page.close()
         self._server.close()
 
     def _on_event(self, kind: str, body: Mapping[str, Any]) -> None:
@@ -221,6 +239,8 @@ class Operator:
                 return
             key = observations.query_gone(body) if kind == "DELETED" else observations.query_seen(body)
             queue.add(key, new=kind == "ADDED")
+        elif self._page is not None:
+            self._page.note_other(kind, body)
 
     def _on_canary(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "DELETED":

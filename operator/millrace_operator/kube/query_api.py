@@ -24,7 +24,7 @@ from ..lifecycle.reconcile import ChangeForbiddenError, GoneError
 from ..resources.names import MANAGER, Manifest
 from .client import APPLY, CONNECTIONS, MERGE, QUERIES, Client, ResourceKind, server_message
 
-_EVENTS = ResourceKind("Event", "api/v1", "events")
+EVENTS = ResourceKind("Event", "api/v1", "events")
 _PLURALS = {QUERIES: "StreamQueries", CONNECTIONS: "Connections"}
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class QueryApi:
             "count": 1,
         }
         try:
-            self._client.request("POST", _EVENTS.path(key.namespace), {}, body)
+            self._client.request("POST", EVENTS.path(key.namespace), {}, body)
         except (ApiException, HTTPError) as error:
             text = server_message(error) if isinstance(error, ApiException) else error
             log.warning("%s: the event %s was not posted: %s", key, event.reason, text)

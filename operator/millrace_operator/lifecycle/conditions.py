@@ -91,7 +91,7 @@ class DegradedReason(StrEnum):
     POD_REFUSED = "PodRefused"
     """Pods are missing, and the API server refuses them for another reason, which the message has in its words."""
     EXECUTORS_FAILING = "ExecutorsFailing"
-    """More than two executors of the driver's run failed within ten minutes; Spark replaces them for ever."""
+    """More than two executors of the driver's run failed within ten minutes; Spark replaces them forever."""
     EXECUTORS_PENDING = "ExecutorsPending"
     """Fewer executors run than the plan wants, one pod for more than two minutes; the message has what it waits for."""
     REPLICA_FAILED = "ReplicaFailed"

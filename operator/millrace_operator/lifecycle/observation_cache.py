@@ -263,6 +263,12 @@ class ObservationCache:
         with self._lock:
             return [key for key, record in self._records.items() if record.query is not None]
 
+    def kept_queries(self) -> list[tuple[QueryKey, KeptObject]]:
+        """Return all queries but the canaries as they are kept; a changed query is another object."""
+        with self._lock:
+            found = [(key, record.query) for key, record in self._records.items() if record.query is not None]
+        return [(key, each) for key, each in found if not each.is_canary]
+
     def versions(self) -> list[tuple[QueryKey, object, QueryMemory]]:
         """Return all queries with their memory; the value between changes when the query or an object of it does."""
         with self._lock:

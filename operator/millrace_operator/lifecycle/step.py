@@ -53,7 +53,7 @@ READ_AGAIN_AFTER = timedelta(seconds=60)
 """Time after which a query is looked at again that is not kept."""
 
 _LONGEST_GRACE = 5 * 365 * 86_400
-"""Seconds of a grace period that count, so that a pod with a huge one does not keep its query for ever."""
+"""Seconds of a grace period that count, so that a pod with a huge one does not keep its query forever."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import string
 import time as clock
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -45,7 +46,7 @@ class Prometheus:
     def __init__(self, settings: PrometheusSettings) -> None:
         self._settings = settings
         self._url = settings.url.rstrip("/")
-        self._path = f"{urlsplit(self._url).path}/api/v1/query"
+        self._path = f"{urlsplit(self._url).path}/api/v1"
         self._seconds = settings.timeout_seconds + _SPARE_SECONDS
         certificates = {
             "ca_certs": settings.ca_file,
@@ -67,10 +68,20 @@ class Prometheus:
         Raises:
             PrometheusError: there is no answer, or none that can be relied on.
         """
-        at = {} if time is None else {"time": f"{time:.3f}"}
-        form = urlencode({"query": query, **at, "timeout": f"{self._settings.timeout_seconds * 1000:.0f}ms"})
+        return self._ask("query", query, {} if time is None else {"time": f"{time:.3f}"})
+
+    def range(self, query: str, start: float, end: float, step: float) -> tuple[Series, ...]:
+        """Evaluate a query every ``step`` seconds from ``start`` to ``end``, both in seconds since 1970.
+
+        Raises:
+            PrometheusError: there is no answer, or none that can be relied on.
+        """
+        return self._ask("query_range", query, {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"})
+
+    def _ask(self, resource: str, query: str, times: Mapping[str, str]) -> tuple[Series, ...]:
+        form = urlencode({"query": query, **times, "timeout": f"{self._settings.timeout_seconds * 1000:.0f}ms"})
         try:
-            response, body = self._post(form)
+            response, body = self._post(f"{self._path}/{resource}", form)
         except SSLError as error:
             raise self._error(f"has a TLS error: {error}", self._tls_hint()) from None
         except HTTPError as error:
@@ -96,13 +107,13 @@ class Prometheus:
         """Close idle connections."""
         self._pool.close()
 
-    def _post(self, form: str) -> tuple[urllib3.BaseHTTPResponse, bytes]:
+    def _post(self, path: str, form: str) -> tuple[urllib3.BaseHTTPResponse, bytes]:
         """Return the response and its body, within limits of time and size."""
         deadline = clock.monotonic() + self._seconds
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         headers |= _authorization(self._settings)
         response = self._pool.urlopen(
-            "POST", self._path, form, headers, redirect=False, preload_content=False, decode_content=False
+            "POST", path, form, headers, redirect=False, preload_content=False, decode_content=False
         )
         try:
             body = bytearray()

@@ -30,7 +30,7 @@ DATA = f"{CHECKPOINT}/_data"
 _RESERVED = ("/dev", "/etc/millrace", "/proc", "/run", "/sys", "/var/run", CHECKPOINT, LOCAL)
 """Places of the pod's own. A volume at, above or below one of them holds no data of a query."""
 
-_OPERATORS = re.compile(r"tmp|spark-local-dir-1|query|plan|millrace-auth|secret-[0-9]+")
+_OPERATORS = re.compile(r"tmp|spark-local-dir-1|query|plan|millrace-auth|(secret|millrace-code)-[0-9]+")
 """Names of volumes that the operator mounts."""
 
 _DATA_VOLUMES = frozenset({"configMap", "csi", "emptyDir", "ephemeral", "persistentVolumeClaim"})
@@ -84,11 +84,11 @@ def path_problems(query: StreamQuery, where: str) -> Iterator[Problem]:
     for field, path in data:
         others = on_claim and any(_QUERY.fullmatch(place.split("/")[0]) for place in beside[field])
         if others or not _is_on(path, allowed.data):
-            message = f"{quote(path, 200)} is on no volume that the query mounts for data, {where}"
+            message = f"{quote(path, 200)} is not on a volume that the query mounts for data, {where}"
             yield Problem(message, _HINT, field=field)
     for each in logins:
         if not _is_on(each.value, allowed.logins):
-            message = f"{quote(each.value, 200)} is on no volume that the query mounts for logins, {where}"
+            message = f"{quote(each.value, 200)} is not on a volume that the query mounts for logins, {where}"
             yield Problem(message, _LOGIN_HINT, field=each.field)
 
 

@@ -20,6 +20,9 @@ AUTH_FILE = "/etc/millrace/auth/secret"
 CHECKPOINT = "/var/lib/millrace/checkpoint"
 """Mount path of the checkpoint's volume claim in driver and executors, with one folder per query name."""
 
+CODE_VOLUME = "millrace-code-"
+"""First part of the names of the volumes with code from ConfigMaps."""
+
 LOCAL = "/var/lib/millrace/local"
 """Folder for shuffle files and RocksDB's local files."""
 

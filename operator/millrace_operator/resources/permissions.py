@@ -75,6 +75,7 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.BROKERS: server_address,
     ExternalKind.CATALOGS: catalog_address,
     ExternalKind.CODE: code_address,
+    ExternalKind.CODE_CONFIG_MAPS: str,
     ExternalKind.CONNECTIONS: str,
     ExternalKind.DATABASES: server_address,
     ExternalKind.LINEAGE: url_address,
@@ -219,7 +220,7 @@ def _named(field: str, value: str | None) -> FieldValues:
 
 def _allowed(patterns: Iterable[str] | None) -> str:
     listed = ", ".join(patterns or ())
-    return f"write what matches one of {listed}" if listed else "leave it out: the policy allows none"
+    return f"write a value that matches one of {listed}" if listed else "leave it out: the policy allows none"
 
 
 def _claim_problems(patterns: Iterable[str], query: StreamQuery, where: str) -> Iterator[Problem]:

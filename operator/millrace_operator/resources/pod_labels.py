@@ -52,7 +52,7 @@ def missing_labels(required: Mapping[str, tuple[str, ...]], spec: Spec, where: s
     templates = pod_templates(spec)
     for name, patterns in required.items():
         listed = ", ".join(patterns)
-        hint = f'write labels: {{"{name}": ...}} with what matches one of {listed}'
+        hint = f'write labels: {{"{name}": ...}} with a value that matches one of {listed}'
         for field, value in _values(name, spec, templates):
             if value is None:
                 yield Problem(f'a pod without the label "{name}" is {where}', hint, field=field)

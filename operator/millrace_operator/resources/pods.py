@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from millrace_api.model.code import CONFIG_MAPS
 from millrace_api.model.deployment import CPU_LIMIT_VARIABLE
 from millrace_api.model.kafka_options import ZONE_VARIABLE
 from millrace_api.model.plan import PLAN_KEY
@@ -15,6 +16,7 @@ from millrace_api.model.values import Cores
 from .driver_config import (
     AUTH_FILE,
     CHECKPOINT,
+    CODE_VOLUME,
     FILES,
     LOCAL,
     QUERY_FILE,
@@ -120,7 +122,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
         "livenessProbe": _probe("/healthz", period=10, failures=6) | {"terminationGracePeriodSeconds": _HUNG_GRACE},
         "securityContext": _CONTAINER_SECURITY,
     }
-    volumes = {"plan": (_PLAN, {"configMap": {"name": owner.plan}})}
+    volumes: Volumes = {"plan": (_PLAN, {"configMap": {"name": owner.plan}}), **_code_volumes(query)}
     pod = _pod(container, _spark_volumes(query), volumes, secrets, defaults)
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
@@ -245,6 +247,27 @@ def _spark_volumes(query: StreamQuery) -> Volumes:
     if checkpoint is not None and checkpoint.claim_name is not None:
         volumes["checkpoint"] = (CHECKPOINT, {"persistentVolumeClaim": {"claimName": checkpoint.claim_name}})
     return volumes
+
+
+def _code_volumes(query: StreamQuery) -> Volumes:
+    """Return the volumes with code from ConfigMaps, which only the driver mounts: executors get the code from it.
+
+    A pod waits without a word for a ConfigMap or a key that does not exist, so they are optional: the driver looks for
+    each file, and reports one that is missing.
+    """
+    keys: dict[str, set[str]] = {}
+    for file in query.spec.code or ():
+        if file.config_map is not None:
+            keys.setdefault(file.config_map.name, set()).add(file.config_map.key)
+    return {
+        f"{CODE_VOLUME}{number}": (f"{CONFIG_MAPS}/{name}", _config_map(name, keys[name]))
+        for number, name in enumerate(sorted(keys))
+    }
+
+
+def _config_map(name: str, keys: set[str]) -> Manifest:
+    items = [{"key": key, "path": key} for key in sorted(keys)]
+    return {"configMap": {"name": name, "items": items, "optional": True}}
 
 
 def _pod(

@@ -14,6 +14,7 @@ from posixpath import normpath
 from typing import Any
 
 from millrace_api.errors import Problem, quote
+from millrace_api.model.code import CONFIG_MAPS
 from millrace_api.model.externals import ExternalKind, given
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import paths
@@ -21,7 +22,7 @@ from millrace_api.validation.places import paths
 from .bandwidth import wrong_bandwidths
 from .checkpoint_volume import checkpoint_problems
 from .confinement import checkpoint_overlaps
-from .driver_config import AUTH_FILE
+from .driver_config import AUTH_FILE, CODE_VOLUME
 from .pod_labels import PREFIX, label_problems, reserved_label
 from .spec_values import CONTAINERS, entries, pod_templates
 from .template_schema import schema_problems
@@ -203,7 +204,7 @@ def _code_problems(query: StreamQuery) -> Iterator[Problem]:
     """Yield the own code that is beside the query's file, which no pod has."""
     for number, file in enumerate(query.spec.code or ()):
         if file.path is not None and not file.path.startswith("/"):
-            message = f"{quote(file.uri)} is relative to the query's file, and pods have only the query"
+            message = f"{quote(file.place)} is relative to the query's file, and pods have only the query"
             hint = "write an s3a:// or https:// URI, or file:// and an absolute path in the image"
             yield Problem(message, hint, field=f"spec.code[{number}].uri")
 
@@ -315,6 +316,8 @@ def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for number, volume in entries(spec, "volumes"):
         for kind in sorted(set(volume) - {"name"} - _VOLUMES):
             yield f"volumes[{number}].{kind}", volume[kind]
+        if str(volume.get("name")).startswith(CODE_VOLUME):
+            yield f"volumes[{number}].name", volume["name"]
     for kind in CONTAINERS:
         for number, container in entries(spec, kind):
             at = f"{kind}[{number}]"
@@ -323,19 +326,19 @@ def _forbidden(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 if port.get("hostPort"):
                     yield f"{at}.ports[{index}].hostPort", port["hostPort"]
             for index, mount in entries(container, "volumeMounts"):
-                if _covers_secret(str(mount.get("mountPath"))):
+                if _covers_ours(str(mount.get("mountPath"))):
                     yield f"{at}.volumeMounts[{index}].mountPath", mount["mountPath"]
             for place, host in _asked_hosts(container):
                 yield f"{at}.{place}.host", host
 
 
-def _covers_secret(path: str) -> bool:
-    """Return whether a mount would be in the place of the Secret's by another spelling, or within it.
+def _covers_ours(path: str) -> bool:
+    """Return whether a mount would be in the place of the code, of the Secret by another spelling, or within them.
 
-    One in the same spelling is replaced.
+    One in the place of the Secret in the same spelling is replaced.
     """
-    folder = PurePosixPath(AUTH_FILE).parent
-    return path != str(folder) and PurePosixPath("/" + normpath(path).lstrip("/")).is_relative_to(folder)
+    folder, place = PurePosixPath(AUTH_FILE).parent, PurePosixPath("/" + normpath(path).lstrip("/"))
+    return place.is_relative_to(CONFIG_MAPS) or (path != str(folder) and place.is_relative_to(folder))
 
 
 def _asked_hosts(container: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

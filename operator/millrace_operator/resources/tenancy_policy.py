@@ -117,6 +117,11 @@ class TenancyRule(Model):
         default=(),
         description="URIs that spec.code may name, whose code then runs in the pods of a query; default: none.",
     )
+    code_config_maps: tuple[NamePattern, ...] = Field(
+        default=(),
+        description="ConfigMaps of the query's own namespace that spec.code may name, whose code then runs in the pods "
+        "of a query; default: none.",
+    )
     service_accounts: tuple[NamePattern, ...] | None = Field(
         default=None, description="Accounts that spec.serviceAccountName may name."
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.placement_cost import MovedKeys, moved_keys
 from millrace_research.comparison.contenders import ComparisonSetting, Contender, parse_contender, parse_contenders
@@ -144,7 +143,7 @@ class _Bench:
             self.hashes,
             self.slides,
             slides_per_window=self.setting.slides,
-            copies=contender.replicas(self.setting) if registry.is_cooperative(contender.algorithm) else (),
+            copies=contender.replicas(self.setting) if contender.is_cooperative else (),
             states=states,
         )
 

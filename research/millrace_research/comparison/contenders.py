@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Partitioner
 from millrace_jobs.partitioners.parameters import Number, Parameter, Value, WholeNumber
@@ -49,6 +49,11 @@ class Contender:
     def file_stem(self) -> str:
         """The label as a file name: every character except ASCII letters, digits, '.', '=', '_' and '-' becomes '-'."""
         return re.sub(r"[^A-Za-z0-9.=_-]", "-", self.label)
+
+    @property
+    def is_cooperative(self) -> bool:
+        """Whether each replica begins a batch with what all of them know."""
+        return registry.is_cooperative(self.algorithm, self.parameters)
 
     def replicas(self, setting: ComparisonSetting) -> list[Partitioner]:
         """Create new replicas of the algorithm."""
@@ -114,8 +119,10 @@ def _check_name(label: str, algorithm: str) -> None:
         raise MillraceError(Problem(f"--algorithm {label}: there is a space in it", f"write {_without_spaces(label)}"))
     if algorithm in ROUTED:
         return
-    problem = _NOT_COMPARABLE.get(algorithm, f"there is no partitioner {algorithm!r}")
-    raise MillraceError(Problem(f"--algorithm {label}: {problem}", _HINT))
+    if algorithm in _NOT_COMPARABLE:
+        raise MillraceError(Problem(f"--algorithm {label}: {_NOT_COMPARABLE[algorithm]}", _HINT))
+    hint = suggest(algorithm, ROUTED, _HINT)
+    raise MillraceError(Problem(f"--algorithm {label}: there is no partitioner {algorithm!r}", hint))
 
 
 def _without_spaces(label: str) -> str:

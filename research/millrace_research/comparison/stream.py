@@ -75,7 +75,7 @@ def _read(file: Path, columns: list[str]) -> pa.Table:
     if suffix not in FORMATS_BY_SUFFIX or (file.suffix == ".gz" and suffix == ".parquet"):
         hint = f"name it {', '.join('*' + known for known in FORMATS_BY_SUFFIX)}, or *.csv.gz and the like"
         extension = suffix + (".gz" if file.suffix == ".gz" else "")
-        what = f"the extension {extension} stands for no known format" if extension else "the name has no extension"
+        what = f"the extension {extension} is not that of a known format" if extension else "the name has no extension"
         raise _problem(file, what, hint)
     if not file.is_file():
         raise _problem(file, "there is no such file", "check the path")

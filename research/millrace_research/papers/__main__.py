@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from millrace_research.docs_pages import replace_between
 from millrace_research.papers import plots
 from millrace_research.papers.cooperation import cooperation_table
 from millrace_research.papers.figures import PaperFigures
 from millrace_research.papers.rerun import CLAIMS, run
 from millrace_research.papers.verdicts import table, verdict_text
-from tools.docs_pages import replace_between
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "partitioning.md"

@@ -8,7 +8,6 @@ from statistics import mean
 
 import numpy as np
 
-from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.base import Hashes, Partitioner, Workers
 from millrace_jobs.partitioners.placement_cost import PlacementCost
 from millrace_research.comparison.contenders import ComparisonSetting, parse_contender
@@ -62,7 +61,7 @@ def place(
         np.concatenate(slides),
         cuts,
         slides_per_window=slides_per_window,
-        copies=contender.replicas(setting) if cooperative and registry.is_cooperative(contender.algorithm) else (),
+        copies=contender.replicas(setting) if cooperative and contender.is_cooperative else (),
         states=False,
     )
     return [run.ids for run in runs]

@@ -11,10 +11,10 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
+from millrace_research.docs_pages import STYLE
 from millrace_research.papers import dalton_003, dalton_003_pace, dalton_003_sources, pkg_001, prompt_004
 from millrace_research.papers.figures import REPLICAS, PaperFigures, Run
 from millrace_research.papers.streams import SKEWS, WORKERS
-from tools.docs_pages import STYLE
 
 _STYLE: Any = {**STYLE, "lines.linewidth": 1.4}
 

@@ -53,10 +53,11 @@ def post(plane: ControlPlane, token: str, path: str, documents: list[Document]) 
         assert set(answers) == {201}
 
 
+@pytest.mark.in_turn
 def test_labels_with_the_operators_prefix_stop_no_watch(
     plane: ControlPlane, token: str, bank: Tenant, operator: Process
 ) -> None:
-    """Without the query's own label, which made place for them, the list of all ConfigMaps failed for ever."""
+    """Without the query's own label, which made place for them, the list of all ConfigMaps failed forever."""
     labels = {f"millrace.io/{number:060}": "x" * 60 for number in range(300)} | {"millrace.io/query": "bait"}
     bait: Document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bait", "labels": labels}}
     post(plane, token, "/api/v1/namespaces/mallory/configmaps", [bait | {"data": {"x": "y" * 400_000}}])
@@ -66,6 +67,7 @@ def test_labels_with_the_operators_prefix_stop_no_watch(
     assert "the watch of configmaps is restarted" not in operator.said
 
 
+@pytest.mark.in_turn
 def test_queries_of_many_values_and_many_problems_are_refused_in_little_memory(
     plane: ControlPlane, token: str, mallory: Tenant, bank: Tenant, operator: Process
 ) -> None:
@@ -83,6 +85,7 @@ def test_queries_of_many_values_and_many_problems_are_refused_in_little_memory(
     assert grown < 150
 
 
+@pytest.mark.in_turn
 def test_labels_of_a_quarter_of_a_megabyte_take_little_memory(
     plane: ControlPlane, token: str, bank: Tenant, operator: Process
 ) -> None:

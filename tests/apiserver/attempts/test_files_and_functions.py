@@ -77,6 +77,10 @@ ATTEMPTS: dict[str, tuple[Document, str]] = {
     "a-file-system": ({"sparkConf": {"spark.hadoop.fs.file.impl": "evil.FileSystem"}}, "spec.sparkConf"),
     "a-python": ({"sparkConf": {"spark.pyspark.python": "sh"}}, "spec.sparkConf"),
     "own-code": (loading("https://code.example.org/evil.whl"), "spec.code[0].uri"),
+    "own-code-of-a-config-map": (
+        {"code": [{"configMap": {"name": "evil", "key": "evil.py"}, "sha256": "0" * 64}]},
+        "spec.code[0].configMap.name",
+    ),
     "own-code-of-a-volume": (loading("file:///data/evil.jar") | mounting(("/data", CLAIM)), "spec.code[0].uri"),
     "an-extension": ({"sparkConf": {"spark.sql.extensions": "evil.Extensions"}}, "spec.sparkConf"),
 }

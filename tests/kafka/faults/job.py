@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lab.processes import Process
+from spark.cli import split_progress
 
 MILLRACE = str(Path(sys.executable).with_name("millrace"))
 TESTS = Path(__file__).parents[2]
@@ -52,12 +53,16 @@ class Job:
 
     @property
     def said(self) -> str:
-        """The standard output of the newest run so far."""
-        return self.process.said
+        """The progress and the standard output of the newest run so far."""
+        return split_progress(self._errors)[0] + self.process.said
 
     @property
     def complained(self) -> str:
-        """The standard error of the newest run so far."""
+        """The standard error of the newest run so far, without its progress."""
+        return split_progress(self._errors)[1]
+
+    @property
+    def _errors(self) -> str:
         return self.process.log.with_suffix(".err").read_text(encoding="utf-8")
 
     def start(self, *options: str, cores: int | None = None) -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.aggregates import python_reducing
+from millrace_jobs.aggregates.protocol import field_array
 from millrace_jobs.aggregates.python_reducing import (
     BLOB,
     BUCKET,
     PythonReduction,
     StateCodec,
-    field_array,
     key_tuples,
     merge_into,
 )

@@ -6,20 +6,21 @@ from .documents import MINIMAL, PYTHON
 
 KAFKA = "      kafka: {bootstrapServers: kafka:9092, topic: trips"
 TABLE = "bootstrapServers: kafka:9092, topic: by-cell"
+CODE_IS_ONE = "exactly one of uri, configMap is needed; write where the file is, such as configMap: {name: fares-1, key: fares.py}"
 BROKEN = [
     # sources
     (
         MINIMAL,
         7,
         "      timestampFormat: iso",
-        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg is needed; "
+        "6: spec.sources.trips: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg, python is needed; "
         'write one kind, such as files: {path: "data/*.csv"}',
     ),
     (
         MINIMAL,
         7,
         "      files: {path: a, format: csv}\n      kafka: {bootstrapServers: b, topic: c}",
-        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg is "
+        "8: spec.sources.trips.kafka: exactly one of files, replay, rate, kafka, nexmark, postgres, mysql, delta, iceberg, python is "
         "needed (got files, kafka); "
         'write one kind, such as files: {path: "data/*.csv"}',
     ),
@@ -221,7 +222,7 @@ BROKEN = [
         MINIMAL,
         11,
         "  sink: {console: {}, files: {path: out}}",
-        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, mysql, delta, iceberg is needed (got files, console); "
+        "11: spec.sink.console: exactly one of files, console, kafka, table, postgres, mysql, delta, iceberg, python is needed (got files, console); "
         "write one kind, such as console: {}",
     ),
     (
@@ -351,9 +352,54 @@ BROKEN = [
         "write uri: file:///var/lib/millrace, or claimName: the name of a PersistentVolumeClaim",
     ),
     (
+        MINIMAL,
+        12,
+        "  partitioner: {algorithm: python, parameters: {limit: 3}}",
+        '12: spec.partitioner.algorithm: algorithm python needs the class that places records (got algorithm: python); write parameters: {class: "module:Class"}, such as "mypackage.placing:Sticky"',
+    ),
+    (
+        MINIMAL,
+        12,
+        '  partitioner: {algorithm: python, placement: Auto, parameters: {class: "a:B"}}',
+        "12: spec.partitioner.placement: algorithm python runs in the job's own tasks (got placement: Auto); write placement: Inline, or leave it out",
+    ),
+    (
+        MINIMAL,
+        12,
+        f"  code: [{{sha256: {'a' * 64}}}]",
+        f"12: spec.code[0]: {CODE_IS_ONE}",
+    ),
+    (
+        MINIMAL,
+        12,
+        f"  code: [{{uri: s3a://code/fares.py, configMap: {{name: fares, key: fares.py}}, sha256: {'a' * 64}}}]",
+        f"12: spec.code[0].configMap: {CODE_IS_ONE.replace('; ', ' (got uri: s3a://code/fares.py, configMap); ')}",
+    ),
+    (
         PYTHON,
         11,
         '    functions: {near: {python: "geo:near", returns: INT}}\n    python:',
         "11: spec.query.functions: functions are for SQL (got functions); leave functions out, or write sql",
+    ),
+    (
+        PYTHON,
+        11,
+        '    aggregates: {top: {python: "routes:Top"}}\n    python:',
+        "11: spec.query.aggregates: aggregates are for SQL (got aggregates); leave aggregates out, or write sql",
+    ),
+    (
+        MINIMAL,
+        10,
+        "    aggregates: {top: {options: {k: 3}}}\n    sql: SELECT top(fare) FROM trips",
+        "10: spec.query.aggregates.top: exactly one of python, builtin is needed; "
+        'write python: "module:Name", or builtin: TopK, Quantiles, Histogram or Latest',
+    ),
+    (
+        MINIMAL,
+        10,
+        '    functions: {top: {python: "geo:top", returns: INT}}\n    aggregates: {top: {builtin: TopK}}\n'
+        "    sql: SELECT top(fare) FROM trips",
+        "11: spec.query.aggregates: a name is that of a function and of an aggregate (got functions, aggregates); "
+        "give one of them another name",
     ),
 ]

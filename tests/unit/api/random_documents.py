@@ -80,6 +80,15 @@ sinks = st.sampled_from(
         {"table": {"bootstrapServers": "k:9092", "topic": "t"}},
     ]
 )
+
+
+def _with_class(partitioner):
+    """Name the class that ``algorithm: python`` needs."""
+    if partitioner.get("algorithm") != Algorithm.PYTHON:
+        return partitioner
+    return partitioner | {"parameters": {**partitioner.get("parameters", {}), "class": "placing:Sticky"}}
+
+
 specs = st.fixed_dictionaries(
     {
         "sources": sources.map(lambda one: {"one": one, "two": {"rate": {"skew": 1.5}}}),
@@ -97,7 +106,7 @@ specs = st.fixed_dictionaries(
                 "replicas": ranges,
                 "pod": st.builds(lambda memory, cores: {"memory": memory, "cores": cores}, sizes, cores),
             },
-        ),
+        ).map(_with_class),
         "parallelism": ranges,
         "executors": st.builds(lambda r, memory: {**r, "memory": memory}, ranges, sizes),
         "scaling": st.just({"mode": "Advise", "target": 0.8}),

@@ -114,7 +114,7 @@ def test_a_resolved_document_is_read_without_connections():
         (
             "connection: trips, topic: table",
             "connection: trips, tls: {}, topic: table",
-            "24: spec.sink.table.tls: tls stands beside connection, which has its own; leave tls or connection out",
+            "24: spec.sink.table.tls: tls cannot be combined with connection, which has its own; leave tls or connection out",
         ),
         (
             "connection: trips, topic: table",
@@ -207,7 +207,7 @@ def test_files_of_connections_come_before_those_beside_the_query(tmp_path):
     [query] = load_queries(tmp_path / "queries.yaml", [tmp_path / "connections-0.yaml"])
     assert query.spec.sources["trips"].kafka.bootstrap_servers == "localhost:9092"
     assert said(tmp_path, QUERY, QUERY) == [
-        "connections-0.yaml:2: kind: is no Connection; write kind: Connection, or name the file with the queries as the "
+        "connections-0.yaml:2: kind: is not a Connection; write kind: Connection, or name the file with the queries as the "
         "file to run"
     ]
 

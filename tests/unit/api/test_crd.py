@@ -152,7 +152,13 @@ def test_every_cel_rule_of_every_model_is_in_the_crd():
 def test_every_rule_is_enforced_somewhere():
     for model in models(Model):
         for rule in model.rules:
-            keys = ("a source's name", "a function's name", "an output's name", "a label has a key")
+            keys = (
+                "a source's name",
+                "a function's name",
+                "an aggregate's name",
+                "an output's name",
+                "a label has a key",
+            )
             typed_keys = rule.message.startswith(keys)
             transition = rule.cel is not None and "oldSelf" in rule.cel
             resolves = rule in REFERENCE_RULES  # validation/connections.py

@@ -56,7 +56,7 @@ def test_folders_of_partitions_and_prefixes_are_accepted(
     [
         ({"partitionColumns": ["hour"]}, None, "spec.sources.trips.files.partitionColumns[0]: "),
         ({"partitionColumns": ["tags"]}, None, "partitionColumns[0]: \"tags\" is ARRAY<STRING>, which no path can hold; name"),
-        ({"partitionColumns": ["day", "day"]}, None, 'partitionColumns[1]: "day" is there twice; leave one out'),
+        ({"partitionColumns": ["day", "day"]}, None, 'partitionColumns[1]: "day" is listed twice; leave one out'),
         ({"partitionColumns": ["cell", "fare", "day", "tags"]}, None, "partitionColumns: all columns are in the path"),
         ({"order": "ByDate"}, None, "spec.sources.trips.files.order"),
         (None, {"path": "s3a://lake"}, 'spec.sink.files.path: "s3a://lake" is not a bucket and a prefix'),

@@ -46,7 +46,7 @@ def test_what_spark_may_take_for_grouped_is_left_to_spark(sql):
         ("SELECT at, count(*) FROM e GROUP BY window(at, '1 minute')", "at is not in GROUP BY"),
         ("SELECT k, count(*) FROM e GROUP BY k HAVING v > 1", "v is not in GROUP BY"),
         ("SELECT s.b, count(*) FROM e GROUP BY s.a", "s.b is not in GROUP BY"),
-        ("SELECT k, count(*) FROM e", "k stands beside an aggregate"),
+        ("SELECT k, count(*) FROM e", "k is neither grouped nor aggregated"),
         ("SELECT *, count(*) FROM e GROUP BY k", 'the SELECT list has *, and "at" is not grouped'),
         ("SELECT z.*, count(*) FROM e JOIN z ON e.k = z.k GROUP BY z.k", '"place" is not grouped'),
         (

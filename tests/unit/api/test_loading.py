@@ -35,7 +35,7 @@ FIELD_MISTAKES = [
     (
         1,
         "apiVersion: v1",
-        '1: apiVersion: "v1" is not one of millrace.io/v1alpha1; write one of millrace.io/v1alpha1',
+        '1: apiVersion: "v1" is not allowed here; write millrace.io/v1alpha1',
     ),
     (
         3,
@@ -73,6 +73,30 @@ FIELD_MISTAKES = [
         '"mypackage.geo:distance"',
     ),
     (
+        11,
+        "  sink: {python: {write: alerts.write}}",
+        '11: spec.sink.python.write: "alerts.write" is not a Python function; write "module:function", such as '
+        '"mypackage.geo:distance"',
+    ),
+    (
+        7,
+        "      python: {read: shop.Orders}",
+        '7: spec.sources.trips.python.read: "shop.Orders" is not a Python class; write "module:Class", such as '
+        '"mypackage.orders:Orders"',
+    ),
+    (
+        10,
+        '    aggregates: {Top: {python: "routes:Top"}}\n    sql: SELECT cell FROM trips',
+        "10: spec.query.aggregates.Top: \"Top\" is not a name for a function; write lower-case letters, digits and '_', "
+        "not a digit first; the SQL may call it in any case",
+    ),
+    (
+        10,
+        '    aggregates: {top: {python: "routes.Top"}}\n    sql: SELECT cell FROM trips',
+        '10: spec.query.aggregates.top.python: "routes.Top" is not an aggregator; write "module:Name", such as '
+        '"mypackage.routes:TopRoutes"',
+    ),
+    (
         7,
         "      files: {format: csv}",
         "7: spec.sources.trips.files.path: is required; write path: data/*.csv",
@@ -85,7 +109,24 @@ FIELD_MISTAKES = [
     (
         7,
         "      files: {path: a, format: 3}",
-        "7: spec.sources.trips.files.format: 3 is not one of csv, json, parquet; write one of csv, json, parquet",
+        "7: spec.sources.trips.files.format: 3 is not one of csv, json, parquet; write one of these",
+    ),
+    (
+        7,
+        '      files: {path: a, format: csv, separator: ";"}',
+        '7: spec.sources.trips.files.separator: there is no field "separator" here; did you mean "delimiter"?',
+    ),
+    *(
+        (
+            11,
+            f"  sink: {{console: {{}}}}\n  emit: {mode}",
+            f'12: spec.emit: "{mode}" is not one of OnUpdate, OnWindowEnd, OnWindowClose; {hint}',
+        )
+        for mode, hint in (
+            ("Append", "append is OnWindowClose here"),
+            ("update", "update is OnUpdate here"),
+            ("complete", "write OnUpdate and sink.table, which holds the newest result of each key"),
+        )
     ),
     (
         7,
@@ -178,6 +219,24 @@ FIELD_MISTAKES = [
     ),
     (
         12,
+        f"  code: [{{uri: s3a://code/my-fares.py, sha256: {'a' * 64}}}]",
+        '12: spec.code[0].uri: "s3a://code/my-fares.py" has no name that Python can import; '
+        "name the file by letters, digits and _",
+    ),
+    (
+        12,
+        f"  code: [{{configMap: {{name: Fares, key: fares.py}}, sha256: {'a' * 64}}}]",
+        '12: spec.code[0].configMap.name: "Fares" is not the name of a ConfigMap; '
+        "write lower-case letters, digits, - and ., such as fares-1",
+    ),
+    (
+        12,
+        f"  code: [{{configMap: {{name: fares, key: my-fares.py}}, sha256: {'a' * 64}}}]",
+        '12: spec.code[0].configMap.key: "my-fares.py" is not a key with code; '
+        "write the name of a module and .py, such as fares.py, or of a .whl, a .zip or a .jar",
+    ),
+    (
+        12,
         "  checkpoint: {uri: ./out}",
         '12: spec.checkpoint.uri: "./out" is not a URI; '
         "write file:// and an absolute path, such as file:///var/lib/millrace",
@@ -229,6 +288,13 @@ def test_load_queries_raises_all_problems(tmp_path):
             [
                 "2: is not valid YAML at column 1: while parsing a flow node expected the node content, "
                 "but found '<stream end>'; check indentation, colons and quotes there"
+            ],
+        ),
+        (
+            changed(MINIMAL, 3, "schema: at TIMESTAMP, who STRUCT<name: STRING>"),
+            [
+                "3: is not valid YAML at column 38: mapping values are not allowed here; write schema: | and the columns "
+                "on the next line, or put them in quotes: YAML reads their colon as its own"
             ],
         ),
         ("- a\n", ["1: is a list, not a mapping of fields; write the path of a YAML file with a StreamQuery"]),

@@ -14,7 +14,7 @@ def test_a_broken_rule_is_one_sentence_with_its_line(tmp_path, text, line, repla
 
 def test_a_query_does_not_stop_at_the_earliest_offsets(tmp_path):
     assert problems(tmp_path, changed(MINIMAL, 7, f"{KAFKA}, endingOffsets: Earliest}}")) == [
-        '7: spec.sources.trips.kafka.endingOffsets: "Earliest" is not one of Latest; write one of Latest'
+        '7: spec.sources.trips.kafka.endingOffsets: "Earliest" is not allowed here; write Latest'
     ]
 
 
@@ -46,7 +46,7 @@ def test_tasks_do_not_write_values_with_a_schema_of_a_registry(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("transaction: Auto", '"Auto" is not one of Batch, Partition; write one of Batch, Partition'),
+        ("transaction: Auto", '"Auto" is not one of Batch, Partition; write one of these'),
         ("transaction: Partition, history: {topic: old, retention: 1h}", "the driver writes earlier versions, in the "
          "transaction of their batch (got transaction: Partition); write transaction: Batch, or leave history out"),
     ],

@@ -32,6 +32,6 @@ def test_in_azure_requests_are_said_without_a_price():
     place = {"uri": "abfss://lake@account.blob.core.windows.net/trips"}
     (said,) = notes(checkpoint=place, executors={"max": 1, "cores": 2})
     assert said == (
-        "spec.checkpoint.uri: a batch makes about 118 requests to Azure, of which each costs, and waits for most of them; "
+        "spec.checkpoint.uri: a batch makes about 118 requests to Azure, all of them billed, and waits for most of them; "
         "write a longer batchInterval to pay less"
     )

@@ -39,7 +39,7 @@ def test_a_join_that_would_keep_its_records_for_ever_is_refused(sql, at, said):
 def test_a_full_join_needs_both_ends_although_spark_starts_it_with_one():
     [problem] = check("SELECT e.n FROM e FULL JOIN c ON e.n = c.n AND c.at < e.at", "update")
     assert (
-        "a record of a FULL JOIN would wait for ever, since the condition has a range of event time with no lower end"
+        "a record of a FULL JOIN would wait forever, since the condition has a range of event time with no lower end"
         in (problem.message)
     )
 

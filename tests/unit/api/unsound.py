@@ -105,6 +105,20 @@ UNSOUND = [
     (
         MINIMAL,
         10,
+        "    aggregates: {max: {builtin: TopK}}\n    sql: SELECT max(cell) AS n FROM trips",
+        ['10: spec.query.aggregates.max: "max" is a function of Spark SQL; write another name, such as my_max'],
+    ),
+    (
+        MINIMAL,
+        10,
+        "    aggregates: {top: {builtin: TopK}}\n    sql: SELECT top(cell) FILTER (WHERE fare > 1) AS n FROM trips",
+        [
+            "11: spec.query.sql: FILTER is not possible with the aggregator top (line 1, column 8 of the SQL); give it NULL for the other records: write CASE WHEN ... THEN x END for its argument x"
+        ],
+    ),
+    (
+        MINIMAL,
+        10,
         '    functions: {near: {python: "geo:near", returns: ARRAY}}\n    sql: SELECT near(cell) AS n FROM trips',
         [
             '10: spec.query.functions.near.returns: "ARRAY" is no type of a function\'s values; write the type of a single value, such as STRING, BIGINT, DOUBLE, DECIMAL(10, 2) or TIMESTAMP'

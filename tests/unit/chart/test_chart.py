@@ -99,7 +99,7 @@ def test_settings_of_the_pods_of_queries_reach_the_operator():
     assert options["image_pull_secret"] == ["jobs-registry"]
     assert not options["fixed_user"]
     assert (options["shard"], options["lease_seconds"]) == ("1/2", 30)
-    assert (options["bind"], options["port"]) == ("::", 9090)
+    assert (options["bind"], options["port"], options["page_port"]) == ("::", 9090, 9091)
 
 
 def test_shards_are_those_of_the_operator_and_share_no_pods():

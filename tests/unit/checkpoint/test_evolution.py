@@ -20,6 +20,7 @@ KAFKA = {
     "watermark": {"column": "at", "delay": "10m"},
 }
 BOUNDED = KAFKA | {"kafka": {"bootstrapServers": "a:9092", "topic": "trips", "endingOffsets": "Latest"}}
+OWN = {"python": {"read": "shop:Orders", "options": {"shop": "a"}}, "schema": "at TIMESTAMP, city STRING, fare DOUBLE"}
 STATIC = {
     "files": {"path": "fares.csv", "format": "csv"},
     "schema": "city STRING, fare DOUBLE",
@@ -112,6 +113,7 @@ def test_how_the_job_runs_and_where_results_go_may_change(log, spec):
         (KAFKA, ("kafka", "bootstrapServers"), "b:9092"),
         (KAFKA, ("kafka", "sasl"), {"mechanism": "PLAIN", "username": {"env": "U"}, "password": {"env": "P"}}),
         (KAFKA, ("kafka", "maxRecordsPerBatch"), 10),
+        (OWN, ("python", "maxRecordsPerBatch"), 10),
     ],
 )
 def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path, value):
@@ -134,6 +136,8 @@ def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path,
         (BOUNDED, ("kafka", "endingOffsets"), None, "kafka.endingOffsets", CheckpointChange.START),
         (KAFKA, ("kafka", "endingTimestamp"), "2024-06-10T00:00:00Z", "kafka.endingTimestamp", CheckpointChange.START),
         (KAFKA, ("format",), "csv", "format", CheckpointChange.RECORDS),
+        (OWN, ("python", "read"), "shop:Items", "python.read", CheckpointChange.RECORDS),
+        (OWN, ("python", "options"), {"shop": "b"}, "python.options", CheckpointChange.RECORDS),
     ],
 )
 def test_fields_of_a_source_that_decide_its_records_have_to_stay(log, source, path, value, field, change):
@@ -143,7 +147,9 @@ def test_fields_of_a_source_that_decide_its_records_have_to_stay(log, source, pa
     assert problem.field == f"spec.sources.trips.{field}"
     assert problem.message.startswith(f"the checkpoint {log.spark.parent} was made with")  # or "without"
     assert change.value in problem.message
-    assert problem.hint == "write it as it was, or give the query another metadata.name to start over"
+    assert problem.hint == (
+        "write it as it was, or give the query another metadata.name and another place for its results to start over"
+    )
 
 
 def with_fares(fares):
@@ -179,8 +185,8 @@ def test_the_schema_and_keys_of_a_static_table_have_to_stay(log, path, value, ch
 @pytest.mark.parametrize(
     ("held", "other"),
     [
-        ({"claimName": "checkpoints"}, "give the query another metadata.name"),
-        ({"uri": "file:///state"}, "choose another spec.checkpoint.uri"),
+        ({"claimName": "checkpoints"}, "another metadata.name"),
+        ({"uri": "file:///state"}, "another spec.checkpoint.uri"),
     ],
 )
 def test_what_starts_over_is_a_field_that_the_query_has(log, held, other):
@@ -189,7 +195,9 @@ def test_what_starts_over_is_a_field_that_the_query_has(log, held, other):
             a_query(KAFKA, checkpoint=held), a_query(changed(KAFKA, "format", value="csv"), checkpoint=held), log
         )
     (problem,) = raised.value.problems
-    assert problem.hint == f"write it as it was, or {other} to start over"
+    assert (
+        problem.hint == f"write it as it was, or give the query {other} and another place for its results to start over"
+    )
 
 
 def test_every_change_that_cannot_be_is_told_with_both_values(log):
@@ -297,6 +305,30 @@ def test_a_python_query_has_to_stay(log, path, value):
     python = changed(PYTHON, "python", *path, value=value)
     with pytest.raises(MillraceError, match=r"spec\.query\.python"):
         check_changes(a_query(query=PYTHON), a_query(query=python), log)
+
+
+AGGREGATES = {
+    "sql": "SELECT city, by_fare(fare) AS fares FROM trips GROUP BY city",
+    "aggregates": {"by_fare": {"builtin": "Histogram", "options": {"edges": [10]}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("aggregates", "by_fare", "options"), {"edges": [20]}),
+        (("aggregates", "by_fare"), {"python": "fares:Histogram", "options": {"edges": [10]}}),
+        (("sql",), AGGREGATES["sql"].replace("by_fare(fare)", "by_fare(-fare)")),
+    ],
+)
+def test_an_aggregator_that_the_sql_calls_has_to_stay(log, path, value):
+    with pytest.raises(MillraceError):
+        check_changes(a_query(query=AGGREGATES), a_query(query=changed(AGGREGATES, *path, value=value)), log)
+
+
+def test_what_is_made_of_the_results_of_an_aggregator_may_change(log):
+    sql = AGGREGATES["sql"].replace("by_fare(fare) AS", "by_fare(fare)[0] AS") + " HAVING by_fare(fare)[0] > 1"
+    assert check_changes(a_query(query=AGGREGATES), a_query(query=AGGREGATES | {"sql": sql}), log) == ()
 
 
 def test_for_kafka_the_way_out_names_a_time_to_read_again_from(log):

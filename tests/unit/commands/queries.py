@@ -64,7 +64,7 @@ BUSY: dict[str, Any] = {
         "from": {"executors": 2, "parallelism": 8, "replicas": 2},
         "to": {"executors": 3, "parallelism": 12, "replicas": 2},
         "reason": "ScaleOut",
-        "message": "W was 1.02 of 2 s, and 51,234 records/s arrive",
+        "message": "W was 1.02 (batches took 2.04 s, the interval is 2 s), and 51,234 records/s arrive",
         "predicted": 0.71,
         "observed": 0.75,
     },
@@ -72,7 +72,7 @@ BUSY: dict[str, Any] = {
     "attempts": [
         {
             "time": "2026-01-31T08:59:00Z",
-            "reason": "UserCode",
+            "reason": "UserCodeFailed",
             "message": "ZeroDivisionError: division by zero\n  in \x1b[31mroutes.py\x1b[0m",
         }
     ],
@@ -116,7 +116,8 @@ def decision() -> Decision:
         chosen=Forecast(large, 0.86, 0.8, 0.93, "fixed"),
         ruled_out=((Shape(4, 16, 2), "the quota allows 3 executors"), (small, "W 1.15 is above 0.90")),
         outcome=ChangeOutcome(change, without=2.1, predicted=1.5, observed=1.6),
-        sentence="W was 1.02 of 2 s: 2/8/2 -> 3/12/2 is the cheapest plan that is allowed.",
+        sentence="W was 1.02 (batches took 2.04 s, the interval is 2 s): 2/8/2 -> 3/12/2 is the cheapest plan that is "
+        "allowed.",
     )
 
 

@@ -24,6 +24,7 @@ COMMANDS = [
     ["scale", "q", "--executors", "2"],
     ["logs", "q"],
     ["get", "q", "a"],
+    ["report", "q"],
     ["top"],
 ]
 SECRET = "a-token-nobody-may-see"

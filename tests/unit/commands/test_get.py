@@ -4,7 +4,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_operator.commands import pod_lookups
-from millrace_operator.commands.query_view import QueryView
+from millrace_operator.lifecycle.query_view import QueryView
 from millrace_support.lookups import Lookup
 
 

@@ -102,9 +102,9 @@ def test_predictions_are_printed_as_tables(model):
 
 
 def test_options_that_cannot_be_used_are_refused(model):
-    model("predict").assert_failed("a model is of one query", "write either RECORDING.json or --query NAME")
-    model("predict", "q.json", "--query", "q").assert_failed("a model is of one query")
-    model("predict", "flow.yaml").assert_failed("flow.yaml is no recording of a query", "write `millrace flow`")
+    model("predict").assert_failed("a model covers one query", "write either RECORDING.json or --query NAME")
+    model("predict", "q.json", "--query", "q").assert_failed("a model covers one query")
+    model("predict", "flow.yaml").assert_failed("flow.yaml is not a recording of a query", "write `millrace flow`")
     model("predict", "q.json", "--rate", "a").assert_failed('"a" is not a rate')
     model("predict", "q.json", "--rate", "1", "--rate", "2").assert_failed("write one --rate")
     model("predict", "q.json", "--rate", "0").assert_failed("no records arrive", "above 0")

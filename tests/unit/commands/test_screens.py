@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from millrace_operator.commands import explain_screen, status_screen
-from millrace_operator.commands.formatting import age, count, one_line
-from millrace_operator.commands.query_view import QueryView
 from millrace_operator.commands.status_screen import queries_table
+from millrace_operator.lifecycle.query_facts import age, count, one_line
+from millrace_operator.lifecycle.query_view import QueryView
 from millrace_operator.scaling.decision.decision import Decision, Reason
 
 from .queries import BUSY, NOW, as_written, assert_golden, condition, decision, drawn, query

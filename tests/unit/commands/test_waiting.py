@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace_operator.commands.changes import is_running
-from millrace_operator.commands.query_view import QueryView
+from millrace_operator.lifecycle.query_view import QueryView
 
 from .queries import BUSY, query
 

@@ -1,4 +1,6 @@
 import io
+import os
+import re
 import shlex
 import threading
 from dataclasses import replace
@@ -10,11 +12,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from builders import PIN, a_batch, a_native_batch
-from millrace_jobs.display.display import Summary, display_for
+from millrace_api.errors import MillraceError
+from millrace_jobs.display.display import display_for
 from millrace_jobs.display.live import SHOWN_BATCHES, LiveDisplay
-from millrace_jobs.display.plain import PlainDisplay
+from millrace_jobs.display.plain import PlainDisplay, ResultsConsole
+from millrace_support.run_figures import RunSummary
 
-SUMMARY = Summary(
+SUMMARY = RunSummary(
     outcome="finished",
     batches=84,
     rows=336_776,
@@ -30,10 +34,15 @@ SUMMARY = Summary(
 )
 
 
+class Screen(io.StringIO):
+    """What a terminal was sent."""
+
+    def isatty(self):
+        return True
+
+
 def terminal():
-    return Console(
-        file=io.StringIO(), force_terminal=True, width=100, color_system="truecolor", _environ={"TERM": "xterm"}
-    )
+    return Console(file=Screen(), width=100, color_system="truecolor", _environ={"TERM": "xterm"})
 
 
 def pipe(width=80):
@@ -68,7 +77,9 @@ def live(*reports):
     [
         (terminal(), LiveDisplay),
         (pipe(), PlainDisplay),
-        (Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "dumb"}), PlainDisplay),
+        (Console(file=Screen(), _environ={"TERM": "dumb"}), PlainDisplay),
+        (Console(file=io.StringIO(), _environ={"TERM": "xterm", "FORCE_COLOR": "1"}), PlainDisplay),
+        (Console(file=io.StringIO(), _environ={"TERM": "xterm", "TTY_COMPATIBLE": "1"}), PlainDisplay),
     ],
 )
 def test_the_display_is_live_only_where_the_cursor_moves(console, kind):
@@ -87,7 +98,7 @@ def test_a_plain_run_is_printed_line_by_line():
     assert lines(console) == [
         'started=flights sources="flights (replay)" metrics=http://127.0.0.1:9090/metrics',
         "batch=12 rows=5000 rows_per_s=5952 results=- W=0.42 lag=70 imbalance=0.03 plan=pkg/2/4 late=3 rejected=1",
-        "plan 2: hash, m=1, n=2, from the next batch on",
+        "note: plan 2: hash, m=1, n=2, from the next batch on",
         "batch=13 rows=0 rows_per_s=0 results=0 W=0.00 lag=0 imbalance=- plan=native/2/4 late=0 rejected=0",
         "batch=14 rows=12 rows_per_s=4 results=- W=1.50 lag=0 imbalance=- plan=- late=0 rejected=0",
         "finished=flights batches=84 rows=336776 rows_per_s=4677 results=1234 late=15 rejected=2 start_seconds=11.5 seconds=72.0"
@@ -100,12 +111,43 @@ def test_plain_results_are_quoted_and_a_run_without_a_batch_has_no_utilization()
     display.table("results of batch 3", ["since", "n", "n"], [("2013-01-01 12:00", None, 2), ('a "b"', "", "[red]:x:")])
     display.finished(replace(SUMMARY, outcome="failed", mean_utilization=None, p95_utilization=None))
     assert lines(console)[:3] == [
-        "results of batch 3",
+        "note: results of batch 3",
         'since="2013-01-01 12:00" n=NULL n=2',
         'since="a \\"b\\"" n="" n=[red]:x:',
     ]
     assert lines(console)[3].startswith("failed=flights ")
     assert " W_mean=- W_p95=- " in lines(console)[3]
+
+
+def test_rows_go_to_where_results_go_and_progress_does_not():
+    progress, results = pipe(), pipe()
+    display = PlainDisplay(progress, "flights", results)
+    display.batch(a_batch())
+    display.table("results of batch 3", ["cell", "n"], [("A", 1)])
+    assert lines(results) == ["cell=A n=1"]
+    assert [line.partition(" ")[0] for line in lines(progress)] == ["batch=12", "note:"]
+
+
+@pytest.mark.parametrize("environment", [{}, {"FORCE_COLOR": "1"}, {"TTY_COMPATIBLE": "1"}])
+def test_a_live_table_leaves_results_to_a_file_and_to_nothing_else(environment):
+    console, results = terminal(), Console(file=io.StringIO(), _environ=environment)
+    display = LiveDisplay(console, "flights", results)
+    display.started({})
+    print("of a library")
+    display.table("results of batch 12", ["cell", "n"], [("A", 1)])
+    display.close()
+    assert lines(results) == ["cell=A n=1"]
+    assert "cell" not in console.file.getvalue()
+    assert "of a library" not in console.file.getvalue()
+
+
+def test_a_closed_output_of_results_is_an_error_in_one_sentence_and_leaves_nothing_to_write():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        display = PlainDisplay(pipe(), "flights", ResultsConsole(file=closed, _environ={}))
+        with pytest.raises(MillraceError, match=r"^standard output was closed before the end of the results; read it"):
+            display.table("results of batch 3", ["cell", "n"], [("A", 1)])
 
 
 @given(st.integers(1, 200), st.lists(st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="\\'"))))
@@ -132,6 +174,17 @@ def test_a_live_frame_shows_the_last_batches():
         "    8  5,000   2,941        -  0.85      0          -  native m=2 n=4       0         0",
         "    9  5,000   2,000        -  1.25      0       0.03  shuffle m=3 n=16     0        12",
     ]
+
+
+def test_a_live_frame_shows_the_running_batch():
+    now = [140.0]
+    display = LiveDisplay(terminal(), "flights", clock=lambda: now[0])
+    display.batch(a_batch(batch=7))
+    display.began(8)
+    now[0] = 172.0
+    assert re.fullmatch(r" +8 +running, 32\.0 s", frame(display)[-1])
+    display.batch(a_batch(batch=8))
+    assert re.match(r" +8 +5,000 ", frame(display)[-1])
 
 
 def test_a_live_frame_waits_for_the_first_batch():

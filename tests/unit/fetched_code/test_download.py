@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from millrace_api.model.code import CodeFile
 from millrace_api.model.confinement import Confinement
 from millrace_api.model.status import FailureClass
 from millrace_jobs.confinement import VARIABLE
+from millrace_jobs.own_code import download
 from millrace_jobs.own_code.download import Budget, fetch
 
 from .code_server import CONTENT, code_server
@@ -32,17 +34,21 @@ def target(tmp_path):
     return tmp_path / "fetched"
 
 
-def fetched(uri, target, *, sha256=None, budget=None):
-    """Fetch a file; return its content."""
-    code = CodeFile(uri=uri, sha256=sha256 or digest(CONTENT))
+IN_CONFIG_MAP = {"name": "fares-1", "key": "fares.py"}
+
+
+def fetched(place, target, *, sha256=None, budget=None):
+    """Fetch a file from a URI or a ConfigMap; return its content."""
+    where = {"uri": place} if isinstance(place, str) else {"configMap": place}
+    code = CodeFile.model_validate(where | {"sha256": sha256 or digest(CONTENT)})
     fetch(code, target, target.parent, budget or Budget(), "spec.code[0]")
     return target.read_bytes()
 
 
-def refused(uri, target, failure=FailureClass.CONFIG, **how):
+def refused(place, target, failure=FailureClass.CONFIG, **how):
     """Fetch a file in vain; return what is said, which is never retried."""
     with pytest.raises(MillraceError) as caught:
-        fetched(uri, target, **how)
+        fetched(place, target, **how)
     assert not isinstance(caught.value, TransientError)
     assert caught.value.failure is failure
     assert not target.exists()
@@ -151,5 +157,47 @@ def test_a_file_of_this_machine_is_beside_the_query_and_never_a_pipe(tmp_path, t
 def test_a_confined_query_takes_no_file_of_its_pod(tmp_path, target, monkeypatch):
     (tmp_path / "a.whl").write_bytes(CONTENT)
     monkeypatch.setenv(VARIABLE, Confinement(folders=("/data",), logins=(), functions=()).to_json())
-    with pytest.raises(MillraceError, match="is on no volume that the query mounts for data"):
+    with pytest.raises(MillraceError, match="is not on a volume that the query mounts for data"):
         fetched("file:a.whl", target)
+
+
+@pytest.fixture
+def mounted(tmp_path, monkeypatch):
+    """The key of a ConfigMap as a node gives it to a pod: a link to a file that can be exchanged."""
+    folder = tmp_path / "mounted" / "fares-1"
+    (folder / "..data").mkdir(parents=True)
+    (folder / "..data" / "fares.py").write_bytes(CONTENT)
+    (folder / "fares.py").symlink_to(Path("..data") / "fares.py")
+    monkeypatch.setattr(download, "_MOUNTED", tmp_path / "mounted")
+    return folder / "..data" / "fares.py"
+
+
+def test_a_key_of_a_config_map_is_read_where_the_pod_has_it_also_within_a_policy(mounted, target, monkeypatch):
+    monkeypatch.setenv(VARIABLE, Confinement(folders=(), logins=(), functions=()).to_json())
+    assert fetched(IN_CONFIG_MAP, target) == CONTENT
+
+
+def test_a_config_map_that_has_changed_is_refused(mounted, target):
+    mounted.write_bytes(b"changed")
+    assert refused(IN_CONFIG_MAP, target) == (
+        f"spec.code[0].sha256: fares.py of ConfigMap fares-1 has the digest {digest(b'changed')}, and not "
+        f"{digest(CONTENT)}; write this digest if it is that of the file you mean, or put that file back"
+    )
+
+
+@pytest.mark.parametrize("place", [IN_CONFIG_MAP | {"name": "others"}, IN_CONFIG_MAP | {"key": "others.py"}])
+def test_a_config_map_or_a_key_that_does_not_exist_is_named(mounted, target, place):
+    assert refused(place, target, FailureClass.CODE) == (
+        f"spec.code[0].configMap: the namespace has no ConfigMap {place['name']} with the key {place['key']}; "
+        "make it, or write another name or key"
+    )
+
+
+def test_on_a_laptop_the_file_beside_the_query_takes_the_place_of_the_config_map(tmp_path, target):
+    assert refused(IN_CONFIG_MAP, target, FailureClass.CODE) == (
+        f"spec.code[0].configMap: this machine has no ConfigMap fares-1, and no file {tmp_path}/fares.py in its place; "
+        "put fares.py there, or write uri: file:PATH for this machine"
+    )
+    (tmp_path / "fares.py").write_bytes(CONTENT)
+    assert fetched(IN_CONFIG_MAP, target) == CONTENT
+    assert "has the digest" in refused(IN_CONFIG_MAP, target, sha256=OTHER)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from code_packages import wheel, write, zipped
+from code_packages import digest, wheel, write, zipped
 from millrace_api.errors import MillraceError
 from millrace_api.model.code import CodeFile
 from millrace_jobs.own_code.own_code import OwnCode, importable, installed, with_lists
@@ -30,6 +30,13 @@ def code(tmp_path):
         other | {"uri": "file:other/a%20b.jar"},
     ]
     return [CodeFile.model_validate(each) for each in named]
+
+
+def test_a_module_from_a_config_map_is_importable(kept, tmp_path):
+    (tmp_path / "own_areas.py").write_bytes(b"N = 3\n")
+    named = {"configMap": {"name": "areas-1", "key": "own_areas.py"}, "sha256": digest(b"N = 3\n")}
+    with importable([CodeFile.model_validate(named)], tmp_path, kept):
+        assert importlib.import_module("own_areas").N == 3
 
 
 @pytest.fixture

@@ -56,6 +56,16 @@ def test_a_wheel_is_unpacked_as_it_would_be_installed(packages):
     assert files(packages) == {"routes/__init__.py", "routes/data.csv", "routes/a.so", "beside.py"} | info
 
 
+def test_a_module_is_a_file_of_its_own(packages):
+    add(packages, b"N = 1\n", "fares.py")
+    assert files(packages) == {"fares.py"}
+    said = refused(packages, zipped({"fares.py": "2"}), "again.zip")
+    assert said == "has the file fares.py, which file:fares.py has, too; leave one of them out"
+    assert refused(packages, b"", "json.py").startswith("has the module json, which is installed already")
+    packages.most_bytes = 2
+    assert refused(packages, b"N = 2\n", "areas.py").startswith("is too large: all packages unpacked have more than ")
+
+
 def test_packages_share_a_namespace_but_no_file(packages):
     add(packages, zipped({"company/routes.py": ""}), "routes.zip")
     add(packages, zipped({"company/fares.py": ""}), "fares.zip")

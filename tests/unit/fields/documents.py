@@ -43,6 +43,7 @@ KAFKA = {
 }
 PACKAGES = {"routes.zip": zipped({"routes.py": "N = 1\n"}), "fares.zip": zipped({"fares.py": "N = 2\n"})}
 CODE, OTHER_CODE = (entry(f"file:{name}", content) for name, content in PACKAGES.items())
+IN_CONFIG_MAP = {"configMap": {"name": "fares-1", "key": "fares.zip"}, "sha256": OTHER_CODE["sha256"]}
 ON_CLUSTER = query(KAFKA, checkpoint={"claimName": "checkpoints"})
 
 

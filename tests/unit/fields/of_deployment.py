@@ -251,6 +251,8 @@ def of_plan() -> Iterator[Probe]:
     base = ON_CLUSTER
     algorithms = [each.value for each in Algorithm]
     yield Probe("spec.partitioner.algorithm", query(FILES), tuple(algorithms), chosen)
+    own = query(FILES, partitioner={"parameters": {"class": "placing:Sticky"}})
+    yield Probe("spec.partitioner.algorithm", own, ("auto", "python"), lambda asked: asked.spec.partitioner.algorithm)
     prompt = written(base, "spec.partitioner.algorithm", "prompt")
     values = (ABSENT, {"budget": 5}, {"budgets": 5})
     yield Probe("spec.partitioner.parameters", prompt, values, parameters)

@@ -15,6 +15,7 @@ from millrace_jobs.pipeline.expressions.compiler import compile_expression
 from millrace_jobs.pipeline.expressions.programs import evaluate
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.own_aggregates import aggregators_of
 from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.routed.aggregation import aggregation_of
 from millrace_jobs.queries.routed.routed import Routed
@@ -110,6 +111,17 @@ def called(asked: StreamQuery) -> object:
     return None if compiled is None else evaluate(compiled.program, numbers).to_pylist()
 
 
+def finished(asked: StreamQuery) -> object:
+    """Return what a call of the aggregator f comes to; None if there is no such aggregator."""
+    aggregator = aggregators_of(asked.spec.query).get("f")
+    if aggregator is None:
+        return None
+    arguments = [pa.array([1, 4, 3], pa.int64()), pa.array([9, 8, 7], pa.timestamp("us", tz="UTC"))]
+    taken = len(aggregator.arguments)
+    numbers = pa.table(arguments[:taken], names=["n", "at"][:taken])
+    return aggregator.finished(aggregator.reduced(numbers, pa.array([[0, 1], [2]]))).to_pylist()
+
+
 TWO = {"trips": FILES, "others": FILES | {"files": {"path": "others.csv", "format": "csv"}}}
 HERE = __name__
 PYTHON = {
@@ -130,6 +142,17 @@ def of_query() -> Iterator[Probe]:
     yield Probe("spec.query.functions", own, (ABSENT, raised, lowered), called)
     yield Probe("spec.query.functions.*.python", own, (f"{HERE}:raised", f"{HERE}:lowered", f"{HERE}:none"), called)
     yield Probe("spec.query.functions.*.returns", own, ("INT", "BIGINT"), called, one_fits=True)
+    most, least = {"f": {"python": f"{HERE}:Largest"}}, {"f": {"python": f"{HERE}:Smallest"}}
+    own = query(FILES, query={"sql": SQL, "aggregates": most})
+    yield Probe("spec.query.aggregates", own, (ABSENT, most, least), finished)
+    yield Probe("spec.query.aggregates.*.python", own, (f"{HERE}:Largest", f"{HERE}:Smallest"), finished)
+    yield Probe("spec.query.aggregates.*.options", own, (ABSENT, {"factor": 2}, {"factors": 2}), finished)
+    options = {"TopK": {"type": "BIGINT"}, "Quantiles": {"probabilities": [0.5]}, "Histogram": {"edges": [2]},
+               "Latest": {"type": "BIGINT"}}  # fmt: skip
+    for name, own_options in options.items():
+        made = query(FILES, query={"sql": SQL, "aggregates": {"f": {"builtin": name, "options": own_options}}})
+        others = [other for other in options if other != name]
+        yield Probe("spec.query.aggregates.*.builtin", made, (name, *others), finished, one_fits=True)
     base = query({}, query={"python": PYTHON})
     base["spec"]["sources"] = TWO
     yield Probe("spec.query.python", base | {"spec": base["spec"] | {"query": {}}}, (ABSENT, PYTHON), aggregated)

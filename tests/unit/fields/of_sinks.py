@@ -17,6 +17,7 @@ from millrace_jobs.databases.postgres import PostgresConnection
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.lakehouse.iceberg_catalog import rest_secrets, rest_settings
 from millrace_jobs.lookups.history import NO_TIMES
+from millrace_jobs.own_code.sink_functions import SinkBatch
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.results import result_keys
@@ -35,6 +36,7 @@ from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.lakehouse.delta_sink import DeltaSink
 from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink
 from millrace_jobs.sinks.outputs import OutputSinks, open_sinks
+from millrace_jobs.sinks.python.connector import PythonSink
 
 from .documents import BROKERS, FILES, query
 from .of_kafka import ENV, connection_probes, secret_probes
@@ -86,11 +88,25 @@ def described(sink: Sink) -> object:
         return sink.place, sink._keys, sink._spec.model_dump(exclude={"path", "key"})
     if isinstance(sink, IcebergSink):
         return sink.place, sink._keys, sink._spec.model_dump(exclude={"table", "key"})
+    if isinstance(sink, PythonSink):
+        return sink.place, sink._function._options
     assert isinstance(sink, KafkaSink)
     kept: object = sink._tasks.by_partition
     if isinstance(sink, TableSink) and sink._history is not None:
         kept = sink._history.topic.name, sink._history.times(10_000_000_000, NO_TIMES)
     return type(sink).__name__, sink.place, sink._keys, kept
+
+
+def write(results: pa.Table, batch: SinkBatch, *, topic: str) -> None:
+    """Write results."""
+
+
+def write_more(results: pa.Table, batch: SinkBatch, *, topic: str) -> None:
+    """Write results in another way."""
+
+
+HERE = __name__
+WRITING = {"write": f"{HERE}:write", "options": {"topic": "a"}}
 
 
 def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Probe]:
@@ -116,6 +132,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         "mysql": DATABASE,
         "delta": DELTA,
         "iceberg": ICEBERG,
+        "python": WRITING,
     }
     documents = {kind: written(base, place, {kind: sink}) for kind, sink in kinds.items()}
     none = written(base, place, {})
@@ -139,6 +156,10 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         yield from of_database(f"{place}.{kind}", documents[kind], see, number)
     yield from of_delta(f"{place}.delta", documents["delta"], see)
     yield from of_iceberg(f"{place}.iceberg", documents["iceberg"], see, number)
+    yield from probes(
+        documents["python"], see, f"{place}.python", write=(f"{HERE}:write", f"{HERE}:write_more"),
+        options=({"topic": "a"}, {"topic": "b"}),
+    )  # fmt: skip
 
 
 def of_schemas(place: str, base: Document, see: See, number: Number) -> Iterator[Probe]:

@@ -118,11 +118,35 @@ NEXMARK = query({"nexmark": {"recordsPerSecond": 500.0, "skew": 1.0}}, **COUNT)
 BAD = query(FILES | {"files": {"path": "bad.csv", "format": "csv"}, "corruptRecords": {"policy": "Drop"}})
 LETTERS = query(FILES | {"files": {"path": "bad.csv", "format": "csv"},
                          "corruptRecords": {"policy": "DeadLetter", "path": "dead"}})  # fmt: skip
+HERE = __name__
+PYTHON = {"python": {"read": f"{HERE}:Numbers", "options": {"step": 2}}, "schema": "n INT"}
 LOOKED_UP = {"files": {"path": "cities.csv", "format": "csv"}, "schema": COLUMNS, "timestampFormat": "seconds"}
 STATIC = query(FILES)
 STATIC["spec"]["sources"] = {"cities": LOOKED_UP | {"table": {"keys": ["city", "n"], "static": True}}} | STATIC["spec"][
     "sources"
 ]
+
+
+class Numbers:
+    """A hundred multiples of a number."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def latest(self) -> int:
+        """Return the offset behind the last one."""
+        return 100
+
+    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield those with these offsets."""
+        yield pa.RecordBatch.from_pydict({"n": range(start * self._step, end * self._step, self._step)})
+
+
+class NegativeNumbers(Numbers):
+    """The same numbers below 0."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(-step)
 
 
 def of_files(kind: str, base: dict[str, object]) -> Iterator[Probe]:
@@ -164,6 +188,13 @@ def of_sources() -> Iterator[Probe]:
     )
     one = (ABSENT, {"recordsPerSecond": 1.0})
     yield from (Probe(f"{SOURCE}.{kind}", query({}, **COUNT), one, due) for kind in ("rate", "nexmark"))
+    numbers = query(PYTHON, **COUNT)
+    yield from probes(
+        numbers, records, f"{SOURCE}.python", read=(f"{HERE}:Numbers", f"{HERE}:NegativeNumbers"),
+        options=({"step": 2}, {"step": 3}),
+    )  # fmt: skip
+    yield from probes(numbers, first_batch, f"{SOURCE}.python", maxRecordsPerBatch=(ABSENT, 30, 60))
+    yield Probe(f"{SOURCE}.python", query({"schema": "n INT"}, **COUNT), (ABSENT, PYTHON["python"]), records)
     for kind in ("files", "replay"):
         yield Probe(f"{SOURCE}.{kind}", query(BARE, **COUNT), (ABSENT, REPLAY["replay"] if kind == "replay" else
                     FILES["files"]), records)  # fmt: skip

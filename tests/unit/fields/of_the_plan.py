@@ -56,3 +56,5 @@ def of_the_plan() -> Iterator[Probe]:
     """Yield a probe for each field of a plan."""
     for name, values in VALUES.items():
         yield Probe(f"plan.{name}", PLAN, values, followed, read)
+    own = {"plan": PLAN["plan"] | {"parameters": {"class": "distribution:Counting"}}}
+    yield Probe("plan.algorithm", own, ("hash", "python"), lambda plan: plan.algorithm, read)

@@ -19,7 +19,7 @@ OURS = changed(FROM_KAFKA, 12, "  image: registry.example.com/streams/trips:1")
 THEIRS = changed(FROM_KAFKA, 12, "  image: elsewhere.example.com/trips:1")
 SAID = (
     'spec.image: "elsewhere.example.com/trips:1" is not allowed in namespace default; '
-    "write what matches one of registry.example.com/streams/**"
+    "write a value that matches one of registry.example.com/streams/**"
 )
 
 

@@ -84,10 +84,10 @@ def test_a_table_is_known_in_its_catalog_too():
     assert dataset.alias == ("https://catalog.example.org/iceberg", "sales.trips")
 
 
-def test_each_kind_of_source_but_generators_is_a_dataset():
+def test_each_kind_of_source_but_generators_and_own_code_is_a_dataset():
     kinds = next(rule for rule in SourceSpec.rules if "files" in rule.fields).fields
     found = {kind for source, expected in SOURCES + STATIC_SOURCES for kind in kinds if kind in source and expected}
-    assert set(kinds) - found == {"rate", "nexmark"}
+    assert set(kinds) - found == {"rate", "nexmark", "python"}
 
 
 def test_a_pattern_of_topics_is_those_that_were_read_from_and_not_too_many():

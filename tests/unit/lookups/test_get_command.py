@@ -116,8 +116,8 @@ def test_rows_cannot_control_the_terminal(millrace, url):
         (["JFK"], "the key 'JFK' has 1 value: write one for each of origin, number"),
         (["--prefix"], "--prefix takes one KEY, not 0"),
         (["--prefix", "a", "b"], "--prefix takes one KEY, not 2"),
-        (["a,1", "--limit", "2"], "limit does not go with key"),
-        (["--limit", "5000"], "limit '5000' is no number of rows: write 1 to 1000"),
+        (["a,1", "--limit", "2"], "limit cannot be combined with key"),
+        (["--limit", "5000"], "limit '5000' is not a number of rows: write 1 to 1000"),
         (["--window", "2024-01-01", "a"], "none of which is a window"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_url_where_nothing_answers_is_one_sentence(millrace):
         "no look-ups are answered at 127.0.0.1:1: connection refused; check that the query runs"
     )
     millrace("get", "http://nowhere").assert_failed(
-        "http://nowhere is no URL of look-ups; write it as http://127.0.0.1:"
+        "http://nowhere is not a URL of look-ups; write it as http://127.0.0.1:"
     )
 
 

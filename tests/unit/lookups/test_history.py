@@ -211,7 +211,7 @@ def test_without_a_time_the_endpoint_answers_with_the_latest_rows(trips):
     [
         ("key=a&at=2024-03-01T11:14:59Z",
          "the history goes back to 2024-03-01T11:15:00.000000Z: 2024-03-01T11:14:59.000000Z is before that"),
-        ("key=a&at=noon", "'noon' is no time: write it like 2024-03-01T12:00:00Z"),
+        ("key=a&at=noon", "'noon' is not a time: write it like 2024-03-01T12:00:00Z"),
         ("at=2024-03-01T12:00:00Z", "at is for single rows: write key as well"),
         ("prefix=a&at=2024-03-01T12:00:00Z", "at is for single rows: write key as well"),
     ],

@@ -92,19 +92,19 @@ def test_rows_are_answered_in_pages_of_the_limit(routes):
         ("/", 404, "there is no '/': the rows are at /table"),
         ("/table/", 404, "there is no '/table/': the rows are at /table"),
         ("/table?kye=a", 400, "there is no parameter 'kye': write after, at, key, limit, prefix, window"),
-        ("/table?limit=0", 400, "limit '0' is no number of rows: write 1 to 1000"),
-        ("/table?limit=1001", 400, "limit '1001' is no number of rows: write 1 to 1000"),
-        ("/table?limit=%D9%A1", 400, "limit '١' is no number of rows: write 1 to 1000"),
-        ("/table?limit=1&limit=2", 400, "limit stands there 2 times: write it once"),
-        ("/table?key=JFK,1&limit=2", 400, "limit does not go with key: leave one of them out"),
-        ("/table?key=JFK,1&prefix=JFK", 400, "prefix does not go with key: leave one of them out"),
+        ("/table?limit=0", 400, "limit '0' is not a number of rows: write 1 to 1000"),
+        ("/table?limit=1001", 400, "limit '1001' is not a number of rows: write 1 to 1000"),
+        ("/table?limit=%D9%A1", 400, "limit '١' is not a number of rows: write 1 to 1000"),
+        ("/table?limit=1&limit=2", 400, "limit is given 2 times: write it once"),
+        ("/table?key=JFK,1&limit=2", 400, "limit cannot be combined with key: leave one of them out"),
+        ("/table?key=JFK,1&prefix=JFK", 400, "prefix cannot be combined with key: leave one of them out"),
         (
             "/table?key=JFK",
             400,
             "the key 'JFK' has 1 value: write one for each of origin, number, separated by commas or as a JSON array",
         ),
-        ("/table?key=JFK,ten", 400, "number is a bigint, and 'ten' is none"),
-        ("/table?key=[1", 400, "the key '[1' is no JSON: write text that begins with [ or { as [\"[...\"]"),
+        ("/table?key=JFK,ten", 400, "number is a bigint, and 'ten' is not one"),
+        ("/table?key=[1", 400, "the key '[1' is not JSON: write text that begins with [ or { as [\"[...\"]"),
         (
             '/table?key={"origin":"JFK"}',
             400,
@@ -117,7 +117,7 @@ def test_rows_are_answered_in_pages_of_the_limit(routes):
         ),
         ("/table?prefix=a,1,2", 400, "the prefix 'a,1,2' has 3 values, and the key only origin, number"),
         ("/table?prefix=a,1*", 400, "number is a bigint: only text and times can end with *"),
-        ("/table?after=%21", 400, "'!' is no cursor: write the value of next in the answer before"),
+        ("/table?after=%21", 400, "'!' is not a cursor: write the value of next in the previous answer"),
         (
             "/table?window=2024-01-01&key=a",
             400,
@@ -240,9 +240,12 @@ def test_windows_are_filled_in_from_their_start(tmp_path):
             status, answer = ask(process.port, "/table?" + asked.replace('"', "%22"))
             assert (status, [row["trips"] for row in answer["rows"]]) == (200, [3]), asked
         for asked, said in (
-            ("window=noon&key=a", "window has a time, and 'noon' is none: write it like 2024-03-01T12:00:00Z"),
+            ("window=noon&key=a", "window is a time, and 'noon' is not one: write it like 2024-03-01T12:00:00Z"),
             ("window=2024-03-01", "window completes a key: write key as well"),
-            ("window=2024-03-01&prefix=a", "window does not go with prefix: write the window as a value of the prefix"),
+            (
+                "window=2024-03-01&prefix=a",
+                "window cannot be combined with prefix: write the window as a value of the prefix",
+            ),
         ):
             assert ask(process.port, f"/table?{asked}") == (400, {"error": said})
     store.close()

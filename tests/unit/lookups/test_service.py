@@ -209,7 +209,7 @@ def test_get_sends_the_token_of_the_environment_and_shows_it_nowhere(open_table,
     monkeypatch.setenv(TOKEN_VARIABLE, f"{ONE}\n")
     assert look_up_at(url, Lookup(["a"])).rows == [{"cell": "a", "trips": "3"}]
     monkeypatch.setenv(TOKEN_VARIABLE, "something-else-entirely")
-    with pytest.raises(MillraceError, match="does not take the token") as refused:
+    with pytest.raises(MillraceError, match="rejects the token") as refused:
         look_up_at(url, Lookup(["a"]))
     assert "something-else" not in str(refused.value)
 

@@ -110,7 +110,7 @@ def test_a_table_that_is_too_large_leaves_the_batch_before_visible(tmp_path):
 @pytest.mark.parametrize("cursor", ["a", "ä", "!"])
 def test_a_text_that_is_no_cursor_is_refused(tmp_path, cursor):
     store = filled(tmp_path, {})
-    with store.reader().snapshot() as table, pytest.raises(BadRequestError, match="is no cursor"):
+    with store.reader().snapshot() as table, pytest.raises(BadRequestError, match="is not a cursor"):
         list(table.scan(b"", cursor))
     store.close()
 

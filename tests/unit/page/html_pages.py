@@ -2,6 +2,9 @@
 
 from html.parser import HTMLParser
 
+HOSTILE = "</p><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x00\x1b[31m\u202e"
+"""A text that breaks a page where it is not escaped."""
+
 
 class ParsedPage(HTMLParser):
     """The elements of a page with their attributes, and its texts by the section that they are in."""

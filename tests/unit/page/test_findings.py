@@ -4,8 +4,9 @@ import pytest
 
 from builders import a_batch, a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.page.findings import Severity, findings, seconds_text
+from millrace_jobs.page.findings import findings, seconds_text
 from millrace_support.http_server import ProbeResult
+from millrace_support.pages.verdict import Severity
 
 from .runs import a_late_batch, a_skewed_batch, alive, history
 
@@ -140,6 +141,20 @@ def test_a_batch_that_does_not_end_is_found_while_it_runs():
     assert first.reason.startswith("no batch has finished for 1 min 30 s; the interval is 2 s")
 
 
+def test_a_start_is_no_batch_that_takes_long():
+    kept, clock = history(*[a_batch()] * 3)
+    kept.step("starting Spark")
+    clock.now += 90
+    assert verdict(kept, clock).title == "Starting"
+
+
+def test_earlier_batches_say_nothing_of_one_that_does_not_end():
+    kept, clock = history(*[a_late_batch()] * 6)
+    assert verdict(kept, clock).title == "Batches are late"
+    clock.now += 90
+    assert [each.title for each in found(kept, clock)] == ["A batch takes long"]
+
+
 def corrupt(value):
     return a_query("spec", "sources", "trips", "corruptRecords", value=value)
 
@@ -154,8 +169,13 @@ def corrupt(value):
 def test_rejected_records_are_found_with_where_to_read_them(policy, remedy):
     first = verdict(*history(*[a_batch(rows=990, rejected=10)] * 2), query=corrupt(policy))
     assert (first.severity, first.title) == (Severity.WARNING, "Records are rejected")
-    assert first.reason == "20 records (1.00%) of this run do not decode, 20 of them in the last 2 batches"
+    assert first.reason == ("20 records (1.00%) of this run do not decode; of the last 2 batches, 20 records (1.00%)")
     assert first.remedy.startswith(remedy)
+
+
+def test_one_record_is_not_several():
+    first = verdict(*history(a_batch(rows=199, rejected=1)), query=corrupt({"policy": "Drop"}))
+    assert first.reason == "1 record (0.50%) of this run does not decode; of the last 1 batch, 1 record (0.50%)"
 
 
 def test_late_records_are_found_with_the_delay_that_is_too_short():
@@ -186,3 +206,13 @@ def test_the_most_urgent_finding_comes_first():
 )  # fmt: skip
 def test_durations_are_short(seconds, text):
     assert seconds_text(seconds) == text
+
+
+def test_a_slow_sink_is_named_by_what_tasks_do_not_account_for():
+    slow = a_batch(seconds=9.0, steps={"addBatch": 8.8}, route=(0.1, 0.1), combine=(0.2, 0.2))
+    kept, clock = history(*[slow] * 5)
+    remedy = findings(kept.snapshot(), a_query().spec, None, alive(), clock.now)[0].remedy
+    assert remedy == (
+        "all tasks together took 1.1 s to read and compute; the other 7.7 s are those of the sink, or of tasks that wait "
+        "for executors: look first at what spec.sink writes to"
+    )

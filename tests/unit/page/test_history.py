@@ -4,7 +4,8 @@ from dataclasses import fields
 import pytest
 
 from builders import a_batch, a_native_batch
-from millrace_jobs.page.history import MAX_BATCHES, MAX_LOADS, MAX_MESSAGES, MAX_TEXT, BatchFigures
+from millrace_jobs.page.history import MAX_BATCHES, MAX_LOADS, MAX_MESSAGES
+from millrace_support.run_record import MAX_MESSAGE_CHARACTERS, BatchFigures
 
 from .runs import BEGAN, a_join_batch, a_skewed_batch, history, latencies
 
@@ -51,7 +52,7 @@ def test_messages_are_bounded_in_number_and_length():
     messages = kept.snapshot().messages
     assert len(messages) == MAX_MESSAGES
     assert messages[0].text.startswith("5 ")
-    assert max(len(each.text) for each in messages) == MAX_TEXT
+    assert max(len(each.text) for each in messages) == MAX_MESSAGE_CHARACTERS
 
 
 def test_loads_are_those_of_workers_or_of_the_tasks_of_a_join():

@@ -1,5 +1,6 @@
 """The page in Chromium: what its script does, and how it lays itself out."""
 
+import time
 from contextlib import closing
 
 import pytest
@@ -7,36 +8,13 @@ from prometheus_client import CollectorRegistry
 
 from lab.browser import Browser
 from millrace_jobs.page.live_page import FRESH_SECONDS, LivePage
+from millrace_jobs.page.replay import replayed
+from millrace_jobs.page.report import render_report
 from millrace_support.http_server import HttpServer
 
+from .browser_checks import CONTRAST, OVERFLOW, VERDICT
+from .recorded import an_incident
 from .runs import a_late_batch, a_skewed_batch, alive, candidate, facts, history, latencies
-
-VERDICT = "document.getElementById('verdict-title').textContent"
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-CONTRAST = """
-(() => {
-  const channel = (c) => (c /= 255) <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) => .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b);
-  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
-  const behind = (each) => {
-    for (; each; each = each.parentElement) {
-      const color = numbers(getComputedStyle(each).backgroundColor);
-      if (color.length === 3) return color;
-    }
-    return [255, 255, 255];
-  };
-  const faint = [];
-  for (const each of document.querySelectorAll("body *")) {
-    const text = [...each.childNodes].filter((node) => node.nodeType === 3 && node.data.trim()).length;
-    if (!text || each.closest("svg") || !each.checkVisibility()) continue;
-    const [a, b] = [light(numbers(getComputedStyle(each).color)), light(behind(each))].sort((x, y) => y - x);
-    if ((a + .05) / (b + .05) < 4.5) faint.push([each.className, each.textContent]);
-  }
-  return faint;
-})()
-"""
-"""Texts whose contrast with what is behind them is below 4.5, as WCAG's level AA asks for."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +28,9 @@ def page(browser):
     """A run of skewed batches that keep up; its history, and its server."""
     kept, clock = history(*[a_skewed_batch(latencies=latencies(1, 2))] * 20)
     each = {name: candidate(name, 0.8) for name in ("pkg", "hash")}
-    known = facts(chooses=True, candidates=lambda: each, key=("k",), lookups="http://127.0.0.1:1/table")
+    kept.predicted(each)
+    kept.started(chooses=True, plan_origin="", output="")
+    known = facts(key=("k",), lookups="http://127.0.0.1:1/table")
     server = HttpServer(CollectorRegistry(), alive, alive, pages=LivePage(kept, known, clock).paths)
     server.start()
     browser.requests.clear()
@@ -100,6 +80,36 @@ def test_texts_have_contrast_and_fit_the_window(browser, page, width, dark):
         assert browser.evaluate(OVERFLOW) == 0
         assert browser.evaluate(CONTRAST) == []
         grow_late(kept, clock)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1120, 390])
+def test_a_report_opens_as_a_file_and_is_read_in_any_window(browser, tmp_path, width, dark):
+    *_, lines = an_incident()
+    file = tmp_path / "report.html"
+    file.write_bytes(render_report(replayed(lines)))
+    browser.requests.clear()
+    browser.complaints.clear()
+    browser.size(width, 844, dark=dark)
+    browser.open(file.as_uri())
+    assert browser.evaluate(VERDICT) == "Keeping up"
+    assert browser.evaluate(OVERFLOW) == 0
+    assert browser.evaluate(CONTRAST) == []
+    assert {url for url in browser.requests if not url.startswith("data:")} == {file.as_uri()}
+    assert browser.complaints == []  # the style fits the policy
+
+
+def test_a_page_that_is_open_shows_why_its_run_has_failed(browser):
+    kept, _ = history(a_skewed_batch())
+    live = LivePage(kept, facts(), time.time)
+    server = HttpServer(CollectorRegistry(), alive, alive, pages=live.paths)
+    server.start()
+    browser.open(f"{server.url}/")
+    kept.failed(ValueError("the topic is gone"))
+    live.wait_until_seen(60)
+    server.close()
+    browser.wait_until("document.getElementById('updates').textContent.startsWith('No answer since')")
+    assert browser.evaluate(VERDICT) == "Failed"
 
 
 def test_all_that_can_be_operated_is_reached_by_the_tabulator_key(browser, page):

@@ -1,5 +1,6 @@
 import http.client
 from contextlib import closing, contextmanager
+from threading import Thread
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -108,3 +109,42 @@ def test_a_look_up_that_nothing_answers_is_a_page_with_the_reason(run):
     assert status == 200
     assert 'role="alert"' in text
     assert 'value="a&lt;b"' in text or 'value="a<b"' in text
+
+
+def test_a_run_that_nobody_watches_ends_at_once(run):
+    kept, clock = run
+    LivePage(kept, facts(), clock).wait_until_seen(1e9)
+
+
+def test_a_client_that_has_the_end_is_not_waited_for(run):
+    kept, clock = run
+    page = LivePage(kept, facts(), clock)
+    with served(page) as server:
+        ask(server)
+        kept.ended("finished")
+        clock.now += 1
+        assert "Finished" in ask(server)[2]
+        page.wait_until_seen(1e9)
+
+
+def test_a_page_from_before_the_end_does_not_count_as_one_that_shows_it(run):
+    kept, clock = run
+    page = LivePage(kept, facts(), clock)
+    with served(page) as server:
+        ask(server)
+        kept.ended("finished")
+        ask(server)  # the page of the same second
+        waiting = Thread(target=page.wait_until_seen, args=(60,))
+        waiting.start()
+        while "Finished" not in ask(server)[2]:
+            assert waiting.is_alive()
+        waiting.join(30)
+        assert not waiting.is_alive()
+
+
+def test_the_start_of_a_run_says_what_it_does():
+    kept, clock = history()
+    kept.step("starting Spark")
+    clock.now += 3
+    with served(LivePage(kept, facts(), clock)) as server:
+        assert "Starting Spark, 3 s after the start." in ask(server)[2]

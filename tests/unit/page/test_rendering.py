@@ -1,17 +1,15 @@
-from types import MappingProxyType
-
 import pytest
 
 from builders import a_batch, a_native_batch, a_query
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.page.charts import nice_top
-from millrace_jobs.page.elements import document, element
 from millrace_jobs.page.lookup_box import LookupResult
 from millrace_jobs.page.rendering import render
 from millrace_jobs.selection.switch import Switch
 from millrace_support.lookups import TableAnswer
+from millrace_support.pages.elements import document, element
 
-from .html_pages import ParsedPage
+from .html_pages import HOSTILE, ParsedPage
 from .runs import (
     a_join_batch,
     a_join_query,
@@ -24,8 +22,6 @@ from .runs import (
     page_of,
     view_of,
 )
-
-HOSTILE = "</p><script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;\x00\x1b[31m\u202e"
 
 
 def parsed(*args, **options):
@@ -45,8 +41,9 @@ def test_texts_and_attributes_are_escaped():
 def test_what_users_write_is_never_markup():
     kept, clock = history(*[a_skewed_batch()] * 3)
     kept.message(HOSTILE)
+    kept.started(chooses=False, plan_origin=HOSTILE, output=HOSTILE)
     kept.failed(MillraceError(Problem(HOSTILE, HOSTILE, field=HOSTILE)))
-    known = facts(output=HOSTILE, plan_origin=HOSTILE, key=(HOSTILE,), lookups="http://127.0.0.1:1/table")
+    known = facts(key=(HOSTILE,), lookups="http://127.0.0.1:1/table")
     rows = [{HOSTILE: HOSTILE, "n": [HOSTILE]}]
     found = LookupResult(HOSTILE, False, TableAnswer("", "fares", 3, rows, None))
     page = ParsedPage(render(view_of(kept, clock, known), found).decode())
@@ -147,24 +144,28 @@ def test_a_join_has_both_sides_and_the_matches_of_its_hot_keys():
 def test_the_plan_says_what_the_other_algorithms_would_cost():
     each = {"pkg": candidate("pkg", 0.8), "hash": candidate("hash", 2.4, 3.1), "native": candidate("native", 1.2)}
     kept, clock = history(*[a_batch()] * 3)
+    kept.predicted(each)
     kept.switched(Switch(1, each["hash"], each["pkg"]))
-    text = parsed(kept, clock, facts(chooses=True, candidates=lambda: MappingProxyType(each))).texts["plan"]
+    kept.started(chooses=True, plan_origin="", output="")
+    text = parsed(kept, clock).texts["plan"]
     assert "From hash to pkg, for 800 ms a batch instead of 2.40 s as predicted" in text
     assert "(after batch 1)" in text
     assert "pkg800 msruns now10%400native1.20 s+50%10%400hash2.40 s+200%310%400" in text
 
 
 @pytest.mark.parametrize(
-    ("known", "why"),
+    ("started", "query", "why"),
     [
-        ({"chooses": True}, "auto compares the algorithms once two batches with records have finished."),
-        ({"plan_origin": "The plan file chooses it."}, "The plan file chooses it."),
-        ({}, "The query has nothing to place"),
-        ({"query": a_query("spec", "partitioner", value={"algorithm": "pkg"})}, "spec.partitioner.algorithm is pkg."),
+        ({"chooses": True}, a_query(), "auto compares the algorithms once two batches with records have finished."),
+        ({"plan_origin": "The plan file chooses it."}, a_query(), "The plan file chooses it."),
+        ({}, a_query(), "The query has nothing to place"),
+        ({}, a_query("spec", "partitioner", value={"algorithm": "pkg"}), "spec.partitioner.algorithm is pkg."),
     ],
 )
-def test_the_plan_says_where_its_algorithm_comes_from(known, why):
-    assert why in parsed(*history(a_batch()), facts(**known)).texts["plan"]
+def test_the_plan_says_where_its_algorithm_comes_from(started, query, why):
+    kept, clock = history(a_batch())
+    kept.started(**{"chooses": False, "plan_origin": "", "output": ""} | started)
+    assert why in parsed(kept, clock, facts(query)).texts["plan"]
 
 
 def test_the_steps_of_the_newest_batch_follow_one_another():

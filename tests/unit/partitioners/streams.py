@@ -1,13 +1,23 @@
 """Streams of keys, divisions of them into blocks, and partitioners, for tests to draw."""
 
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
 
 from millrace_jobs.partitioners import registry
+from millrace_jobs.partitioners.own_code import OWN
+
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
 
 ROUTED = [name for name in registry.ALGORITHMS if registry.is_routed(name)]
+EVERY = [*ROUTED, OWN]
+"""The algorithms of Millrace, and a class of a user."""
+
+PARAMETERS = {OWN: {"class": "fewest_keys:FewestKeys"}}
+"""Parameters without which an algorithm cannot be made."""
 
 workers = st.integers(1, 40)
 seeds = st.integers(0, 2**64 - 1)
@@ -18,7 +28,8 @@ keys = st.one_of(st.lists(st.integers(0, 12), max_size=200), st.lists(st.integer
 
 
 def make(name, workers=8, replica=0, replicas=1, seed=1, **parameters):
-    return registry.make(name, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=parameters)
+    given = PARAMETERS.get(name, {}) | parameters
+    return registry.make(name, workers=workers, replica=replica, replicas=replicas, seed=seed, parameters=given)
 
 
 def blocks(stream, cuts):

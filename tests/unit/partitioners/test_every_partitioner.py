@@ -1,4 +1,4 @@
-"""What the interface promises, for every algorithm that routes."""
+"""What the interface promises, for every algorithm that routes, and for the class of a user."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from millrace_jobs.partitioners.base import BatchPartitioner
 
-from .streams import ROUTED, blocks, keys, make, seeds, workers
+from .streams import EVERY, ROUTED, blocks, keys, make, seeds, workers
 
-pytestmark = pytest.mark.parametrize("name", ROUTED)
+pytestmark = pytest.mark.parametrize("name", EVERY)
 cuts = st.lists(st.integers(0, 200), max_size=8)
 
 FROZEN = {
@@ -25,6 +25,7 @@ FROZEN = {
     "dagreedy": [0, 1, 2, 3, 4, 5, 6, 1, 5, 0, 0, 2],
     "dalton": [2, 5, 2, 3, 5, 5, 5, 5, 5, 2, 2, 6],
     "prompt": [1, 0, 2, 3, 4, 2, 3, 4, 6, 1, 0, 5],
+    "python": [0, 1, 5, 6, 3, 1, 1, 1, 1, 0, 0, 3],
 }
 
 

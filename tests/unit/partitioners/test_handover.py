@@ -3,9 +3,9 @@ import pytest
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.registry import initial_states
 
-from .streams import ROUTED, make, zipf
+from .streams import EVERY, PARAMETERS, make, zipf
 
-by_name = pytest.mark.parametrize("name", ROUTED)
+by_name = pytest.mark.parametrize("name", EVERY)
 
 
 def ended(name, workers, replicas):
@@ -20,7 +20,7 @@ def ended(name, workers, replicas):
 
 
 def begin(name, states, workers, replicas):
-    return initial_states(name, states, workers=workers, replicas=replicas, seed=1, parameters={})
+    return initial_states(name, states, workers=workers, replicas=replicas, seed=1, parameters=PARAMETERS.get(name, {}))
 
 
 @by_name
@@ -29,7 +29,7 @@ def test_replicas_learn_together_or_keep_their_own_of_which_new_ones_get_copies_
     """With copies of the first one alone, all new replicas would place alike."""
     states = ended(name, 8, before)
     begun = begin(name, states, 8, after)
-    if registry.is_cooperative(name):
+    if registry.is_cooperative(name, PARAMETERS.get(name, {})):
         assert len(set(begun)) == 1
     else:
         assert begun == [states[replica % before] for replica in range(after)]

@@ -85,7 +85,7 @@ def test_many_records_come_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "options", "said"),
     [
-        ("a.txt", "", {}, "the extension of its name stands for no known format; name it *.csv"),
+        ("a.txt", "", {}, "its extension is not that of a known format; name it *.csv"),
         ("a.csv", "", {}, "cannot be read as csv: Empty CSV file; give its columns with --schema"),
         (
             "a.csv",

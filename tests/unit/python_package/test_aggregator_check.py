@@ -96,7 +96,7 @@ def test_an_unsound_aggregator_is_refused_with_its_counterexample(aggregator, pr
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((int, VALUES), "'int' has no init, update, merge, finish; "),
+        ((int, VALUES), "'int' has no init, update, merge, finish; define what docs/own-code.md lists"),
         ((Mean, {"w": [1]}), "data: Mean reads v, which the data lacks; pass data with v; it has w"),
         ((Mean, {"v": []}), "data: there are no records; pass at least one"),
         ((Mean, 5), "data: data is a int; pass an Arrow table, "),
@@ -105,4 +105,4 @@ def test_an_unsound_aggregator_is_refused_with_its_counterexample(aggregator, pr
 def test_what_cannot_be_checked_is_explained(arguments, problem):
     with pytest.raises(millrace.MillraceError) as caught:
         millrace.check_aggregator(*arguments)
-    assert problem in str(caught.value)
+    assert str(caught.value).startswith(problem)

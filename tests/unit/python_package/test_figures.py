@@ -18,9 +18,11 @@ FLOW = {
 
 
 def test_a_comparison_has_the_placement_costs_of_each_algorithm():
-    table = millrace.compare(KEYS, ["hash", "pkg:choices=3"], workers=4)
-    assert table["algorithm"] == ["hash", "pkg:choices=3"]
-    for row, (name, parameters) in zip(table, [("hash", {}), ("pkg", {"choices": 3})], strict=True):
+    table = millrace.compare(KEYS, ["hash", "pkg:choices=3", ("pkg", {"choices": 4})], workers=4)
+    assert table["algorithm"] == ["hash", "pkg:choices=3", "pkg:choices=4"]
+    for row, (name, parameters) in zip(
+        table, [("hash", {}), ("pkg", {"choices": 3}), ("pkg", {"choices": 4})], strict=True
+    ):
         partitioner = millrace.Partitioner(name, workers=4, **parameters)
         partitioner.route(KEYS)
         assert row["load_imbalance_ratio"] == pytest.approx(partitioner.cost.load_imbalance_ratio)
@@ -47,10 +49,17 @@ def test_a_table_becomes_arrow_and_pandas_and_html():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"algorithms": "pgk"}, "algorithms pgk: there is no partitioner 'pgk'; write all, or some of: "),
+        ({"algorithms": "pgk"}, "algorithms pgk: there is no partitioner 'pgk'; did you mean \"pkg\"?"),
+        ({"algorithms": "best"}, "algorithms best: there is no partitioner 'best'; write all, or some of: "),
+        ({"algorithms": [5]}, "an algorithm is an int; pass the name or the class of one"),
+        ({"algorithms": {"pkg": {}}}, "an algorithm is a dict; pass the name or the class of one"),
+        ({"algorithms": millrace.Partitioner("pkg", workers=2)}, "an algorithm is a Partitioner; pass the name or "),
+        ({"algorithms": [("pkg", {"choices": 0})]}, "algorithms pkg:choices=0: parameter 'choices' of "),
+        ({"algorithms": "pkg:choices"}, "algorithms pkg:choices: 'choices' is not a parameter; "),
         ({"algorithms": ["pkg:choices=x"]}, "algorithms pkg:choices=x: parameter 'choices' of partitioner pkg is 'x'"),
         ({"window": 10, "slide": 3}, "slide 3 does not divide window 10; "),
         ({"window": 0}, "window is 0; write a whole number of at least 1"),
+        ({"workers": "8"}, "workers is '8'; write a whole number of at least 1"),
         ({"workers": 0}, "workers is 0; write a whole number of at least 1"),
         ({"keys": []}, "keys: there are no keys; pass at least one"),
     ],

@@ -68,6 +68,13 @@ def test_figures_are_those_of_all_records_routed(algorithm):
     assert again.route(KEYS[:2_000], batch_rows=600).tolist() == ids[:2_000].tolist()
 
 
+def test_parameters_may_follow_the_name_after_colons():
+    by_text = millrace.Partitioner("dalton:slides=2:balance=0.3:statistics=exact", workers=4)
+    by_name = millrace.Partitioner("dalton", workers=4, slides=2, balance=0.3, statistics="exact")
+    assert by_text.algorithm == "dalton"
+    assert by_text.route(KEYS).tolist() == by_name.route(KEYS).tolist()
+
+
 def test_one_replica_places_a_batch_as_its_algorithm_does():
     ours = millrace.Partitioner("dalton", workers=4, seed=7, slides=2)
     plain = registry.make("dalton", workers=4, replica=0, replicas=1, seed=7, parameters={"slides": 2})
@@ -90,7 +97,13 @@ def test_a_resize_keeps_what_was_learned_and_begins_the_figures_again():
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"algorithm": "pgk", "workers": 2}, "there is no partitioner 'pgk'; write one of: "),
+        ({"algorithm": "pgk", "workers": 2}, r"there is no partitioner 'pgk'; did you mean \"pkg\"\?"),
+        ({"algorithm": "best", "workers": 2}, "there is no partitioner 'best'; write one of: native, "),
+        ({"algorithm": "pkg:choices", "workers": 2}, "pkg:choices: 'choices' is not a parameter; write name=value"),
+        ({"algorithm": "pkg:choices=x", "workers": 2}, "parameter 'choices' of partitioner pkg is 'x'; write a whole"),
+        ({"algorithm": "pkg:choices=4", "choices": 3, "workers": 2}, "pkg:choices=4: choices is given twice; give it"),
+        ({"algorithm": "pkg", "workers": "8"}, "workers is '8'; write a whole number of at least 1"),
+        ({"algorithm": "pkg", "workers": 2, "replicas": "2"}, "replicas is '2'; write a whole number of at least 1"),
         ({"algorithm": "native", "workers": 2}, "partitioner native routes nothing"),
         ({"algorithm": "pkg", "workers": 2, "choice": 1}, "has no parameter 'choice'; write one of: choices, slides"),
         ({"algorithm": "pkg", "workers": 0}, "workers is 0; write a whole number of at least 1"),

@@ -81,6 +81,26 @@ def test_all_problems_of_a_query_are_raised_with_their_fields():
         built(query="SELECT cell, sum(fares) AS f FROM trips GROUP BY cell")
 
 
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"partitioner": "pkg"}, 'spec.partitioner: "pkg" is not a dict; pass a dict, such as {"algorithm": "pkg"}'),
+        ({"query": 1}, "spec.query: 1 is not a dict; pass SQL as a text, or a dict with sql or python"),
+        ({"sink": "out"}, 'spec.sink: "out" is not a dict; pass a dict of its fields'),
+        (
+            {"partitioner": {"algorithm": TopValues}},
+            'spec.partitioner.algorithm: "examples.top_values:TopValues" is a class; '
+            'write {"algorithm": "python", "parameters": {"class": TopValues}}',
+        ),
+        ({"sources": None, "source": {"trips": SOURCE}}, 'spec.source: there is no field "source" here; did you mean "sources"?'),
+    ],
+)  # fmt: skip
+def test_problems_say_what_to_write_in_python(spec, problem):
+    with pytest.raises(millrace.MillraceError) as caught:
+        built(**spec)
+    assert problem in str(caught.value).splitlines()
+
+
 @settings(max_examples=100)
 @given(documents)
 def test_a_query_survives_its_yaml(document):
@@ -192,3 +212,30 @@ def test_a_query_shows_itself_in_a_line_and_in_a_notebook_as_yaml():
 def test_both_ends_of_a_run_are_not_asked_for_at_once():
     with pytest.raises(millrace.MillraceError, match="choose one"):
         built().start(once=True, available_now=True)
+
+
+def test_a_notebook_shows_the_problems_of_a_query_and_no_traceback():
+    with pytest.raises(millrace.MillraceError) as caught:
+        built(batch_interval="soon", emit="Never")
+    assert [line.partition(": ")[0] for line in caught.value._render_traceback_()] == ["MillraceError"] * 2
+    assert "spec.batchInterval: " in "\n".join(caught.value._render_traceback_())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"query": {"sql": "SELECT cell, own(fare) AS n FROM trips GROUP BY cell", "aggregates": {"own": {"python": "m:C"}}}},
+        {"sink": {"python": {"write": "m:f"}}},
+        {
+            "sources": {"trips": SOURCE | {"watermark": {"column": "at", "delay": "1m"}}},
+            "query": "SELECT window.start AS since, count(*) AS n FROM trips GROUP BY window(at, '1 minute')",
+            "emit": "OnWindowClose",
+            "additional_outputs": {"early": {"emit": "OnUpdate", "sink": {"python": {"write": "m:f"}}}},
+        },
+        {"partitioner": {"algorithm": "python", "parameters": {"class": "m:C"}}},
+    ],
+    ids=["aggregates", "sink", "output", "partitioner"],
+)  # fmt: skip
+def test_own_code_of_every_kind_is_checked_in_a_process_of_its_own(spec):
+    assert built(**spec)._has_own_code
+    assert not built()._has_own_code

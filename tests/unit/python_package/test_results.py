@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -125,3 +127,48 @@ def test_results_of_a_query_without_a_sink_are_kept_up_to_a_size():
 
 def test_a_checkpoint_that_the_query_names_is_kept_for_its_next_run():
     assert kept(checkpoint={"uri": "file:///tmp/t"}).query.spec.checkpoint.uri == "file:///tmp/t"
+
+
+KEPT = """
+import os, sys
+import millrace
+from millrace.results import KeptResults
+source = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}
+kept = KeptResults(millrace.StreamQuery("t", sources={"e": source}, query="SELECT who FROM e").model)
+(kept._folder / "results").mkdir()
+if sys.argv[1:]:
+    os.kill(os.getpid(), 9)
+print(*os.listdir(os.environ["TMPDIR"]))
+"""
+
+
+def test_results_that_a_killed_process_left_are_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert subprocess.run([sys.executable, "-c", KEPT, "killed"], check=False).returncode == -9
+    (left,) = tmp_path.iterdir()
+    listed = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True).stdout.split()
+    assert len(listed) == 1
+    assert left.name not in listed
+    assert list(tmp_path.iterdir()) == []
+
+
+FORKED = """
+import os, sys
+import millrace
+from millrace.results import KeptResults
+source = {"files": {"path": "in", "format": "csv"}, "schema": "who STRING"}
+kept = KeptResults(millrace.StreamQuery("t", sources={"e": source}, query="SELECT who FROM e").model)
+child = os.fork()
+if not child:
+    del kept
+    sys.exit()
+os.waitpid(child, 0)
+print(kept._folder.is_dir())
+"""
+
+
+def test_a_forked_child_leaves_results_to_its_parent(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    found = subprocess.run([sys.executable, "-c", FORKED], check=True, capture_output=True, text=True).stdout
+    assert found == "True\n"
+    assert list(tmp_path.iterdir()) == []

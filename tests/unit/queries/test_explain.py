@@ -23,8 +23,8 @@ SQL = "SELECT cell, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), ce
     ("watermark", "state"),
     [
         ({"watermark": {"column": "AT", "delay": "30s"}}, "state until the watermark, 30s behind, passes the window"),
-        ({"watermark": {"column": "seen", "delay": "30s"}}, "state for ever, as the watermark is on seen and the "),
-        ({}, "state for ever, as the source has no watermark"),
+        ({"watermark": {"column": "seen", "delay": "30s"}}, "state forever, as the watermark is on seen and the "),
+        ({}, "state forever, as the source has no watermark"),
     ],
 )
 def test_only_a_watermark_on_the_window_s_column_ends_its_state(watermark, state):

@@ -151,7 +151,7 @@ def test_a_call_that_fails_names_the_function_and_what_to_do(name, said):
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere:f", "'nowhere:f' cannot be imported: No module named 'nowhere'; name its wheel in spec.code"),
+        ("nowhere:f", "'nowhere:f' cannot be imported: No module named 'nowhere'; put it beside the query's file"),
         ("functions_in_tests:f", "has no Python function 'f'; write one of its functions: added, halved"),
         ("functions_in_tests:bare", "is not annotated as a function of Arrow arrays; annotate its parameters and"),
         ("functions_in_tests:half_bare", "is not annotated as a function of Arrow arrays"),
@@ -189,7 +189,7 @@ def test_replicas_in_processes_of_their_own_get_no_functions():
     sql = "SELECT halved(d) AS half, count(*) AS n FROM t GROUP BY halved(d)"
     spec = {"sources": {"t": source}, "query": {"sql": sql, "functions": declared}, "sink": {"console": {}},
             "partitioner": {"placement": "Dedicated"}}  # fmt: skip
-    message = str(*dry_compile(Spec.model_validate(spec), sql))
+    message = str(*dry_compile(Spec.model_validate(spec)))
     assert (
         "spec.partitioner.placement: placement Dedicated runs no functions in Python, and HALVED(d) calls one"
         in message
@@ -250,7 +250,7 @@ def test_the_types_of_the_functions_that_a_join_calls_are_in_the_layout_of_its_s
     )
     schemas = {name: schema_of(each) for name, each in spec.sources.items()}
     types = DeclaredTypes(schemas, functions_of(spec.query))
-    chosen = choose_execution(spec, parsed_query(spec.query.sql), schemas, types, partitions=1)
+    chosen = choose_execution(spec, parsed_query(spec.query.sql), schemas, types, 1, {})
     assert chosen.layout()["functions"] == {"halved": "BIGINT"}
 
 

@@ -77,7 +77,7 @@ def read_by_all(read):
     identified_by_run(spec), known_columns(spec), result_groups(spec), results_change(spec)
     longest_window(parsed)
     derived_columns(spec, {name: parse_schema(SCHEMA) for name in spec.sources}, {})
-    dry_compile(spec, spec.query.sql)
+    dry_compile(spec)
     native = Native(parsed, "")
     native.layout(), native.result_partitions(8), native.unpartitioned
     for name in spec.sources:

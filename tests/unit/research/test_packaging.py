@@ -32,7 +32,8 @@ def test_a_wheel_built_as_an_image_builds_it_has_no_research(image, tmp_path):
     subprocess.run([*build, "--wheel-dir", tmp_path, "."], cwd=tmp_path / "source", check=True)
     (wheel,) = tmp_path.glob("*.whl")
     packages = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
-    assert packages == {"millrace_api", "millrace_jobs", "millrace_operator", "millrace_support"}
+    for_own_code = {"millrace"} if image == "jobs" else set()  # a sink in Python imports millrace.SinkBatch
+    assert packages == {"millrace_api", "millrace_jobs", "millrace_operator", "millrace_support"} | for_own_code
 
 
 def test_the_context_of_images_has_no_research():

@@ -184,7 +184,11 @@ spec:
   partitioner: {placement: Dedicated}
   checkpoint: {claimName: checkpoints}
   labels: {team: payments, example.org/cost-center: cc-4711}
-  code: [{uri: "https://code.example.org/routes.jar", sha256: "0000000000000000000000000000000000000000000000000000000000000000"}]
+  code:
+    - {uri: "https://code.example.org/routes.jar", sha256: "0000000000000000000000000000000000000000000000000000000000000000"}
+    - {configMap: {name: fares-1, key: fares.py}, sha256: "0000000000000000000000000000000000000000000000000000000000000000"}
+    - {configMap: {name: fares-1, key: areas.zip}, sha256: "0000000000000000000000000000000000000000000000000000000000000000"}
+    - {configMap: {name: areas.v2, key: areas.py}, sha256: "0000000000000000000000000000000000000000000000000000000000000000"}
   eventLog: {path: /var/lib/millrace/checkpoint/_data/events}
   lineage:
     http:

@@ -96,7 +96,7 @@ REFUSED = [
         {"image": IMAGE},
         {"image": "registry.example.com.evil.com/trips:1"},
         'spec.image: "registry.example.com.evil.com/trips:1" is not allowed in namespace cabs; '
-        "write what matches one of registry.example.com/**, docker.io/library/*",
+        "write a value that matches one of registry.example.com/**, docker.io/library/*",
     ),
     (
         "images",
@@ -132,7 +132,7 @@ REFUSED = [
         {"serviceAccounts": ["streams-*"]},
         {"serviceAccountName": "streams-trips"},
         {"serviceAccountName": "admin"},
-        'spec.serviceAccountName: "admin" is not allowed in namespace cabs; write what matches one of streams-*',
+        'spec.serviceAccountName: "admin" is not allowed in namespace cabs; write a value that matches one of streams-*',
     ),
     *CODE,
     *ROLES,
@@ -157,7 +157,7 @@ REFUSED = [
         ON_URI | {"checkpoint": {"uri": "file:///mnt/%73tate2"}, "driver__podTemplate": mounted("driver", "/mnt"),
                   "executors__podTemplate": mounted("executor", "/mnt")},
         'spec.checkpoint.uri: "file:///mnt/%73tate2" is not allowed in namespace cabs; '
-        "write what matches one of file:///mnt/state/**",
+        "write a value that matches one of file:///mnt/state/**",
     ),
     (
         "checkpointUris",
@@ -165,7 +165,7 @@ REFUSED = [
         {"checkpoint": {"uri": "s3a://lake/team-a/trips"}},
         {"checkpoint": {"uri": "s3a://lake/team-ab/trips"}},
         'spec.checkpoint.uri: "s3a://lake/team-ab/trips" is not allowed in namespace cabs; '
-        "write what matches one of s3a://lake/team-a/**",
+        "write a value that matches one of s3a://lake/team-a/**",
     ),
     (
         "checkpointUris",
@@ -216,7 +216,7 @@ REFUSED = [
         {"lookupNamespaces": ["team-*"]},
         {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "cabs"]}},
         {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "*"]}},
-        'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write what matches one of team-*',
+        'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write a value that matches one of team-*',
     ),
     (
         "brokers",
@@ -261,7 +261,7 @@ REFUSED = [
         {"sources__trips__kafka__sasl": TOKENS},
         {"sources__trips__kafka__sasl": {"mechanism": "OAUTHBEARER", "oidc": OIDC | {"tokenEndpoint": EVIL}}},
         f'spec.sources.trips.kafka.sasl.oidc.tokenEndpoint: "{EVIL}" is not allowed in '
-        "namespace cabs; write what matches one of https://login.example.com/**",
+        "namespace cabs; write a value that matches one of https://login.example.com/**",
     ),
     (
         "files",
@@ -283,7 +283,7 @@ REFUSED = [
         ON_DATA | {"sources__trips": FILES | {"files": {"path": "/data/*.csv", "format": "csv"}}},
         {"sources__trips": FILES | {"files": {"path": "/data/../etc/*.csv", "format": "csv"}}},
         'spec.sources.trips.files.path: "/data/../etc/*.csv" is not allowed in namespace cabs; '
-        "write what matches one of /data/**",
+        "write a value that matches one of /data/**",
     ),
     (
         "files",
@@ -320,7 +320,7 @@ REFUSED = [
         {"sparkConf": {"spark.sql.adaptive.enabled": "true"}},
         {"sparkConf": {"spark.eventLog.dir": "/x"}},
         'spec.sparkConf[spark.eventLog.dir]: "spark.eventLog.dir" is not allowed in namespace cabs; '
-        "write what matches one of spark.sql.*",
+        "write a value that matches one of spark.sql.*",
     ),
     (
         "sparkConf.allow",
@@ -336,7 +336,7 @@ REFUSED = [
         {"query__sql": "SELECT reflect('java.lang.Math', 'random') AS n FROM trips"},
         {"query__sql": "SELECT java_method('java.lang.Math', 'random') AS n FROM trips"},
         'spec.query.sql: "java_method" reaches outside the SQL (line 1, column 8 of the SQL), not allowed in namespace '
-        "cabs; leave it out, or let an administrator add java_method to functions of the policy",
+        "cabs; leave it out, or ask an administrator to add java_method to functions of the policy",
     ),
     (
         "sparkConf.deny",

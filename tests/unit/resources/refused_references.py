@@ -31,7 +31,7 @@ REFUSED_REFERENCES = [
         {"connections": ["trips", "team-*"]},
         {"sources__trips__kafka": REFERRING},
         {"sources__trips__kafka": REFERRING | {"connection": "platform"}},
-        'spec.sources.trips.kafka.connection: "platform" is not allowed in namespace cabs; write what matches one of trips',
+        'spec.sources.trips.kafka.connection: "platform" is not allowed in namespace cabs; write a value that matches one of trips',
     ),
     (
         "connections",

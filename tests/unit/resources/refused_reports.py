@@ -16,7 +16,7 @@ REPORTS = [
         {"lineage__http": RECEIVER},
         {"lineage__http": {"url": "https://evil.example.com/api/v1/lineage"}},
         'spec.lineage.http.url: "https://evil.example.com/api/v1/lineage" is not allowed in namespace cabs; '
-        "write what matches one of https://marquez.example.com/**",
+        "write a value that matches one of https://marquez.example.com/**",
     ),
     (
         "lineage",
@@ -31,7 +31,7 @@ REPORTS = [
         {"labels": {"team": "risk-1"}},
         {"labels": {"team": "rides"}},
         'spec.labels[team]: the label "team" with the value "rides" is not allowed in namespace cabs; '
-        'write labels: {"team": ...} with what matches one of payments, risk-*',
+        'write labels: {"team": ...} with a value that matches one of payments, risk-*',
     ),
     (
         "labels",
@@ -39,7 +39,7 @@ REPORTS = [
         {"labels": {"team": "payments"}},
         {},
         'spec.labels: a pod without the label "team" is not allowed in namespace cabs; '
-        'write labels: {"team": ...} with what matches one of payments',
+        'write labels: {"team": ...} with a value that matches one of payments',
     ),
     (
         "labels",

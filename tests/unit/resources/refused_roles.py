@@ -18,7 +18,7 @@ ROLES = [
         {"sources__trips__kafka__sasl": _login(roleArn=OURS), **_results()},
         {"sources__trips__kafka__sasl": _login(roleArn=THEIRS)},
         f'spec.sources.trips.kafka.sasl.awsMskIam.roleArn: "{THEIRS}" is not allowed in namespace cabs; '
-        "write what matches one of arn:aws:iam::123456789012:role/streams-*",
+        "write a value that matches one of arn:aws:iam::123456789012:role/streams-*",
     ),
     (
         "roleArns",

@@ -44,7 +44,7 @@ REFUSED_TABLES = [
         {"sources__cells": CELLS | {"iceberg": TABLE | {"location": "s3a://lake/team-a/cells"}}},
         {"sources__cells": CELLS | {"iceberg": TABLE}},
         "spec.sources.cells.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; "
-        "write what matches one of s3a://lake/team-a/**",
+        "write a value that matches one of s3a://lake/team-a/**",
     ),
     (
         "catalogs",
@@ -91,7 +91,7 @@ REFUSED_TABLES = [
         {"sink": {"iceberg": ICEBERG}},
         {"sink": {"iceberg": {name: value for name, value in ICEBERG.items() if name != "location"}}},
         "spec.sink.iceberg.location: a table wherever its catalog puts it is not allowed in namespace cabs; "
-        "write what matches one of s3a://lake/team-a/**",
+        "write a value that matches one of s3a://lake/team-a/**",
     ),
     (
         "catalogs",

@@ -20,7 +20,9 @@ def test_an_allowed_prefix_needs_no_volume():
 )
 def test_a_place_outside_of_the_allowed_prefix_is_refused(path):
     (problem, *_) = said(policy(files=[ALLOWED]), query(sink=sink(path)))
-    assert problem.startswith(f'spec.sink.files.path: "{path}" is not allowed in namespace cabs; write what matches')
+    assert problem.startswith(
+        f'spec.sink.files.path: "{path}" is not allowed in namespace cabs; write a value that matches'
+    )
 
 
 def test_the_endpoint_of_results_has_to_be_allowed_by_a_rule():

@@ -38,6 +38,10 @@ NEW_SINCE = (
     "lookups:",
     "code:",
     "functions:",
+    "aggregates:",
+    "write:",
+    "read:",
+    "algorithm: python",
     "transaction:",
     "sasl:",
 )

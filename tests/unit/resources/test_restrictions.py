@@ -401,3 +401,17 @@ def test_spark_is_told_the_processors_that_a_template_asks_for(resources, settin
         for line in lines
         if line.startswith(("spark.kubernetes.executor.request", "spark.kubernetes.executor.limit"))
     ] == settings
+
+
+@pytest.mark.parametrize("path", ["/etc/millrace/code", "/etc/millrace/code/fares-1", "/etc/./millrace//code/fares-1/"])
+def test_a_pod_template_cannot_put_anything_in_the_place_of_code(path):
+    document = yaml.safe_load(SMALLEST)
+    container = {"name": "driver", "volumeMounts": [{"name": "mine", "mountPath": path}]}
+    volumes = [{"name": name, "configMap": {"name": "mine"}} for name in ("mine", "millrace-code-0")]
+    document["spec"]["driver"] = {"podTemplate": {"spec": {"containers": [container], "volumes": volumes}}}
+    found = [str(problem) for problem in problems(StreamQuery.model_validate(document, by_name=False))]
+    at = "spec.driver.podTemplate.spec"
+    assert [each.partition(": ")[0] for each in found] == [
+        f"{at}.volumes[1].name",
+        f"{at}.containers[0].volumeMounts[0].mountPath",
+    ]

@@ -32,7 +32,8 @@ class Job:
     """A batch takes ``fixed`` seconds, its tasks ``task_fixed``, ``search`` and ``per_record`` for each record.
 
     ``odd`` is how much longer a batch takes, by number; ``cold`` seconds come with the first one. Of ``workers``, one
-    gets the share ``hot`` of the records, and a batch takes as long as that one.
+    gets the share ``hot`` of the records, and a batch takes as long as that one. The clocks of its tasks show the share
+    ``clocked`` of the seconds for records; None without clocks.
     """
 
     fixed: float
@@ -46,6 +47,7 @@ class Job:
     hot: float = 1 / 8
     plan: tuple[str, int, int] = PLAN
     search: float = 0.0
+    clocked: float | None = None
     changes: list[Change] = field(default_factory=list)
     batches: int = 0
     done: int = 0
@@ -64,10 +66,12 @@ class Job:
         slower = self._chance.lognormvariate(0, self.noise) * self.odd.get(self.batches, 1)
         cold = self.cold if self.batches == 1 else 0.0
         plan = self.plan
-        work = self._work_off(rows) * slower * self._chance.lognormvariate(0, self.noise) + cold / 2
+        tasks = self._work_off(rows)
+        on_records = None if self.clocked is None else self.clocked * (tasks - self.task_fixed) * slower + cold / 4
+        work = tasks * slower * self._chance.lognormvariate(0, self.noise) + cold / 2
         search = self.search and self.search * self._chance.lognormvariate(0, self.noise)
         seconds = self.fixed * slower + work + search + cold / 2
-        return FinishedBatch(rows, seconds, work + search, plan, arrived, search)
+        return FinishedBatch(rows, seconds, work + search, plan, arrived, search, on_records)
 
     def _work_off(self, rows):
         """Seconds of the tasks for the next records, of which later ones may cost more or less than the first."""

@@ -36,14 +36,15 @@ costs = st.floats(-7.0, -2.0).map(lambda exponent: 10**exponent)
 intervals = st.sampled_from([0.2, 1.0, 2.0, 10.0])
 hot_shares = st.floats(1 / 8, 1.0)
 cold_starts = st.sampled_from([0.0, 5.0])
+clocked_shares = st.sampled_from([None, 0.3, 1.0])
 
 
-@given(fixed_times, task_times, costs, intervals, st.integers(15, 60), hot_shares, cold_starts)
+@given(fixed_times, task_times, costs, intervals, st.integers(15, 60), hot_shares, cold_starts, clocked_shares)
 def test_a_backlog_is_worked_off_nearly_as_soon_as_by_one_who_knows_the_costs(
-    fixed, task, cost, interval, batches, hot, cold
+    fixed, task, cost, interval, batches, hot, cold, clocked
 ):
     def job():
-        return Job(fixed, cost, task, hot=hot, cold=cold)
+        return Job(fixed, cost, task, hot=hot, cold=cold, clocked=clocked)
 
     waiting = batches * best_batch(job(), interval)
     seen = catch_up(an_admission(interval), job(), waiting=waiting)
@@ -83,6 +84,21 @@ def test_batches_come_to_the_length_they_should_have(fixed, task, cost, interval
     seen = catch_up(an_admission(interval), job, batches=60)
     assert usual(seen[-20:]) == pytest.approx(job.seconds(best), rel=0.2)
     assert all(after <= MAX_GROWTH * before + 1 for (before, _), (after, _) in pairwise(seen))
+
+
+@pytest.mark.parametrize("interval", [0.2, 1.0, 2.0])
+def test_the_clocks_of_tasks_show_sooner_that_most_of_a_batch_is_fixed(interval):
+    def first_batches(clocked):
+        return catch_up(an_admission(interval, first=5000), Job(0.4, 1e-5, 0.6, clocked=clocked), batches=5)
+
+    records, sooner = (sum(rows for rows, _ in first_batches(clocked)) for clocked in (None, 1.0))
+    assert sooner > 1.2 * records
+
+
+def test_the_first_batch_does_not_lower_the_limit_for_what_took_its_tasks_no_time_on_records():
+    admission = an_admission()
+    admission.finished(FinishedBatch(FIRST, 40.0, 35.0, PLAN, on_records=2.0))
+    assert admission.limit == FIRST
 
 
 def stream(admission, job, arriving, interval, batches):

@@ -28,7 +28,7 @@ from millrace_jobs.sources.dead_letters import BadRecordHandler
 from millrace_jobs.sources.formats.decoding import BadRecord
 from unit.api.documents import MINIMAL
 
-REFUSED = "is on no volume that the query mounts for data"
+REFUSED = "is not on a volume that the query mounts for data"
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_login_is_not_read_elsewhere(data: Path) -> None:
     assert login(data.parent / "logins" / "password").settings()["sasl.password"] == "open-sesame"
     (data.parent / "logins" / "token").symlink_to("../token")
     for path in (data.parent / "token", data.parent / "logins" / "token"):
-        with pytest.raises(MillraceError, match="is on no volume that the query mounts for logins"):
+        with pytest.raises(MillraceError, match="is not on a volume that the query mounts for logins"):
             login(path).settings()
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ from arrow_schemas import a_schema
 from millrace_api.errors import MillraceError
 from millrace_api.model.lakehouse import DeltaSourceSpec
 from millrace_api.model.streamquery import Spec
-from millrace_jobs.run.inputs import no_record_note, require_other_places, waiting_note
+from millrace_jobs.run.inputs import no_record_note, require_other_places, unread_note, waiting_note
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.generated.rows import RateSource
 from millrace_jobs.sources.lakehouse.source import LakehouseSource
@@ -91,3 +92,13 @@ def test_notes_name_the_files_that_a_run_looked_for(folder):
     assert "source events found no record in the files in" in no_record_note(sources, offsets)
     several = sources | {"rate": RateSource("rate", 1.0)}
     assert (waiting_note(several), no_record_note(several, offsets)) == ("", "")
+
+
+def test_a_run_that_only_closes_windows_does_not_say_how_to_start_over(tmp_path):
+    offsets = {"events": {"position": {"files": 1}}}
+    checkpoint = SimpleNamespace(committed=lambda: offsets, root=tmp_path / "checkpoint")
+    query, sources = spec({"files": {"path": "out", "format": "csv"}}), {"events": source(tmp_path, str(tmp_path))}
+    assert "checkpoint and" in unread_note(query, sources, checkpoint, offsets)
+    assert unread_note(query, sources, checkpoint, offsets, closes=True) == (
+        "no new record was read: this run closed the windows that an earlier run had left open"
+    )

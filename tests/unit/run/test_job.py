@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
+from contextlib import closing
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
@@ -27,10 +30,15 @@ from millrace_jobs.run import inputs, opening, platform, prepared_query
 from millrace_jobs.run import job as module
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
+from millrace_support.run_record import EndLine, FailureLine, RunLine, read_record
+from spark.live_pages import get
 from spark_logs import Log, offset
 
 DISTINCT = Native(parsed_query("SELECT DISTINCT cell FROM trips"), "it has DISTINCT")
 FILTERED = a_query("spec", "query", value={"sql": "SELECT count(*) FROM trips WHERE fare > 1"})
+
+
+SUPERVISE = Job._supervise
 
 
 class Start:
@@ -54,10 +62,10 @@ class Start:
         monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
         monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
 
-    def __call__(self, query=None, **at):
+    def __call__(self, query=None, job=None, **at):
         self.steps.clear()
         self.at = at
-        self.run = Job(query or a_query())
+        self.run = job or Job(query or a_query())
         with self.run:
             self.run.run()
 
@@ -142,12 +150,12 @@ def test_a_changed_query_that_fails_leaves_the_checkpoint_to_the_good_one(start,
     with pytest.raises(MillraceError, match="this cannot be"):
         start(FILTERED, **{step: fail})
     assert stored(tmp_path) == before
-    assert "the filter has changed" not in capsys.readouterr().out
+    assert "the filter has changed" not in capsys.readouterr().err
     start(FILTERED)
     assert stored(tmp_path) != before
-    assert "the filter has changed" in capsys.readouterr().out
+    assert "the filter has changed" in capsys.readouterr().err
     start(FILTERED)
-    assert "the filter has changed" not in capsys.readouterr().out
+    assert "the filter has changed" not in capsys.readouterr().err
 
 
 def test_a_first_start_that_fails_leaves_nothing_behind(start, tmp_path):
@@ -190,7 +198,7 @@ def test_the_change_is_told_by_the_run_that_takes_it_over_even_if_it_goes_no_fur
     begin_batch(tmp_path)
     start(FILTERED, prepared=lambda: start.run.stop())
     assert "running" not in start.steps
-    assert "the filter has changed" in capsys.readouterr().out
+    assert "the filter has changed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("step", "part"), [("sources", FailureClass.SOURCE), ("prepared", FailureClass.SINK)])
@@ -221,7 +229,7 @@ def test_an_algorithm_that_has_nothing_to_place_is_noted(start, monkeypatch, cap
     monkeypatch.setattr(prepared_query, "compile_query", lambda *_: CompiledQuery(execution, StructType(), True))
     monkeypatch.setattr(Routed, "layout", lambda _: {})
     start(a_query("spec", "partitioner", value={"algorithm": algorithm}))
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().err.split())
     assert ("spec.partitioner.algorithm has no effect" in said) == (why is not None)
     assert (why or "") in said
 
@@ -234,3 +242,78 @@ def test_what_a_checkpoint_makes_run_natively_is_checked_for_the_partitions_of_i
     kafka = {"bootstrapServers": "nowhere:9092", "topic": "out", "transaction": "Partition"}
     with pytest.raises(MillraceError, match="the results may be shuffled after the state"):
         start(a_query("spec", "sink", value={"kafka": kafka}))
+
+
+def test_the_page_says_what_the_start_does_and_probes_wait_for_its_end(start, monkeypatch):
+    """A pod whose start takes too long is started again, since its probe of a start has no good answer."""
+    urls, seen = [], []
+    serve = module.HttpServer.start
+    monkeypatch.setattr(module.HttpServer, "start", lambda server: (urls.append(server.url), serve(server)))
+
+    def look():
+        seen.extend((get(f"{urls[0]}/healthz"), get(f"{urls[0]}/")[1], get(f"{urls[0]}/metrics")))
+
+    start(planned=look)
+    alive, page, metrics = seen
+    assert alive == (503, "starting\n")
+    assert "Compiling the query, " in page
+    assert metrics == (200, "")
+
+
+def ends_of(record):
+    """The starts, failures and ends in a record."""
+    return [
+        each.outcome if isinstance(each, EndLine) else each.line
+        for each in read_record(record)
+        if isinstance(each, RunLine | FailureLine | EndLine)
+    ]
+
+
+@pytest.mark.parametrize("step", ["sources", "prepared"])
+def test_a_start_that_fails_is_recorded_with_its_reason_and_then_its_end(start, tmp_path, step):
+    record = tmp_path / "run.jsonl"
+    with pytest.raises(ZeroDivisionError):
+        start(job=Job(a_query(), record=record), **{step: lambda: 1 / 0})
+    assert ends_of(record) == ["run", "failure", "failed"]
+
+
+def test_a_run_whose_batch_fails_is_recorded_with_one_end_after_its_reason(start, monkeypatch, tmp_path):
+    def fail():
+        raise ZeroDivisionError
+
+    def loop(query, _, environment, **__):
+        return SimpleNamespace(run=fail, query=query, environment=environment, is_accepted=False, drain=lambda: None)
+
+    monkeypatch.setattr(Job, "_supervise", SUPERVISE)
+    monkeypatch.setattr(module, "RunLoop", loop)
+    monkeypatch.setattr(platform.OneProcess, "started", lambda *_: None)
+    record = tmp_path / "run.jsonl"
+    with pytest.raises(ZeroDivisionError):
+        start(job=Job(a_query(), record=record))
+    assert ends_of(record) == ["run", "failure", "failed"]
+
+
+def test_a_port_that_is_taken_is_recorded_as_a_failure(start, tmp_path):
+    record = tmp_path / "run.jsonl"
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        job = Job(a_query(), record=record, metrics_port=taken.getsockname()[1])
+        with pytest.raises(MillraceError, match="port"):
+            start(job=job)
+    assert ends_of(record) == ["run", "failure", "failed"]
+
+
+def test_an_open_page_is_waited_for_once_all_else_is_closed(start, monkeypatch):
+    waited = []
+    monkeypatch.setattr(module.LivePage, "wait_until_seen", lambda _, seconds: waited.append((seconds, [*start.steps])))
+    start()
+    assert waited == [(module.SEEN_SECONDS, [*ALL, "running", *END])]
+
+
+def test_an_open_page_is_waited_for_no_longer_than_the_grace_period(start, monkeypatch):
+    waited = []
+    monkeypatch.setattr(module.LivePage, "wait_until_seen", lambda _, seconds: waited.append(seconds))
+    now = time.monotonic()
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    start(job=Job(a_query(), grace=1.5), prepared=lambda: start.run.stop())
+    start(job=Job(a_query(), grace=0.0), prepared=lambda: start.run.stop())
+    assert waited == [pytest.approx(0.5), 0.0]

@@ -1,20 +1,23 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
-from builders import PIN, a_batch, a_native_batch
-from millrace_api.model.deployment import Algorithm
+from builders import PIN, a_batch, a_native_batch, a_query
+from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.kernels.mixing import seeded_hashes
 from millrace_jobs.partitioners.registry import ALGORITHMS
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan
+from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.run.plans import AutoPlans, first_algorithm, measured
+from millrace_jobs.run.plans import AlgorithmAdvice, AutoPlans, advice_on, first_algorithm, first_plan, measured
 from millrace_jobs.selection.costs import CombineTask, Resources
 from millrace_jobs.selection.selector import CANDIDATES
 from millrace_jobs.sketches.key_profile import add_counts, profile
@@ -65,6 +68,16 @@ def test_keys_are_collocated_at_first(query):
     assert first_algorithm(query) in ("cam", "pkg")
 
 
+@pytest.mark.parametrize(("cores", "algorithm"), [(1, "native"), (2, "native"), (3, "cam")])
+def test_an_aggregator_in_python_starts_unrouted_with_a_slice_for_each_core(cores, algorithm):
+    spec = a_query("spec", "partitioner", value={"algorithm": "auto", "replicas": {"initial": 2}}).spec
+    assert first_plan(spec, CompiledQuery(routed(), StructType(), True), cores).algorithm == algorithm
+
+
+def test_dedicated_replicas_place_records_whatever_the_cores():
+    assert first_algorithm(routed(), placement=Placement.DEDICATED, slices_fill_cores=True) != "native"
+
+
 def test_a_later_run_goes_on_with_the_algorithm_of_the_last_batch():
     assert first_algorithm(routed(), replace(PIN, algorithm="dalton")) == "dalton"
     assert first_algorithm(routed(keys=0), replace(PIN, algorithm="of another version")) == "shuffle"
@@ -113,3 +126,21 @@ def test_the_selector_gets_the_measurements_of_a_batch():
     assert (batch.route_seconds, batch.merge_seconds, batch.state_updates) == (0.04, 0.4, 9)
     assert batch.profile is report.profile
     assert measured(a_native_batch()).tasks == ()
+
+
+def test_a_fixed_algorithm_keeps_running_and_the_others_are_predicted_beside_it():
+    selector = routed().choice.selector(Resources(4, 4), "hash", Placement.INLINE)
+    advice = AlgorithmAdvice(Algorithm.HASH, selector, lambda: Resources(4, 4))
+    for number in range(20):
+        candidates = advice.observe(skewed_batch(number, "hash"))
+    assert set(candidates) == set(CANDIDATES)
+    assert candidates["hash"].time.total > 2 * min(each.time.total for each in candidates.values())
+    later = [advice.observe(skewed_batch(number, "hash")) for number in range(20, 60)]
+    assert later[-1] is not candidates  # it goes on after the switch that auto would have made
+
+
+@pytest.mark.parametrize(("algorithm", "has_advice"), [("hash", True), ("auto", False), ("native", True), ("am", True)])
+def test_advice_is_on_an_algorithm_that_auto_could_have_chosen(algorithm, has_advice):
+    spec = a_query("spec", "partitioner", value={"algorithm": algorithm}).spec
+    compiled = SimpleNamespace(execution=routed())
+    assert (advice_on(spec, compiled, lambda: Resources(4, 4)) is not None) == has_advice

@@ -73,6 +73,19 @@ def test_a_batch_is_limited_in_what_its_source_counts(steering, tmp_path):
     assert most == pytest.approx(1.5e6, rel=0.5)  # in the goal of the interval of 2 s
 
 
+def test_batches_grow_sooner_where_tasks_show_how_little_of_them_the_records_took(steer, tmp_path):
+    def limit(results):
+        steering = steer(events=EVENTS)
+        for number in (1, 2):
+            took = {"seconds": 1.9, "steps": {"addBatch": 1.7}, "combine": (0.1, 0.1), "merge_seconds": 0.1}
+            steering.learn_from(replace(report(number), results=results, waiting_in={"events": 10**9}, **took))
+        steering.instruct_sources(draining=False, closing_time=None)
+        return read_control(tmp_path / "control.json").most["events"]
+
+    assert limit(results=10) > 1.2 * limit(results=None)
+    assert limit(results=10**6) == limit(results=None)
+
+
 def limits_after(steering, folder, **waiting):
     """The limits after a batch that took far too long and left so many records."""
     steering.learn_from(replace(report(1), rows=100, seconds=60.0, waiting_in=waiting))

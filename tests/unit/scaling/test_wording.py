@@ -22,37 +22,41 @@ INPUTS = Inputs(
 )
 CHOSEN = Forecast(AFTER, 0.78, 0.72, 0.84, "combine")
 OUT = Decision(10.0, BEFORE, AFTER, Reason.SCALE_OUT, inputs=INPUTS, chosen=CHOSEN)
-LOAD = "W was 1.31 of 2 s, and 41,000 records/s arrive, 35% more than at the last change"
+OVER = "W was 1.31 (batches took 2.62 s, the interval is 2 s), and 41,000 records/s arrive"
+LOAD = f"{OVER}, 35% more than at the last change"
+PREDICTED = "(W 0.78 is predicted, 0.72 to 0.84)"
 OUTCOME = ChangeOutcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
 
 
 @pytest.mark.parametrize(
     ("decision", "words"),
     [
-        (OUT, f"{LOAD}: 2/8/2 -> 3/12/2 is the cheapest plan that is predicted under 0.90 (0.78, 0.72 to 0.84); "
+        (OUT, f"{LOAD}: 2/8/2 -> 3/12/2 is the cheapest plan with W under 0.90 {PREDICTED}; "
          "combine is the bottleneck."),
         (replace(OUT, reason=Reason.SCALE_IN, inputs=replace(INPUTS, utilization=0.4, growth=-0.5),
                  chosen=replace(CHOSEN, bottleneck="fixed")),
-         "W was 0.40 of 2 s, and 41,000 records/s arrive, 50% less than at the last change: 2/8/2 -> 3/12/2 is the "
-         "cheapest plan that is predicted under 0.85 (0.78, 0.72 to 0.84); fixed costs take longer than any stage."),
+         "W was 0.40 (batches took 0.80 s, the interval is 2 s), and 41,000 records/s arrive, 50% less than at the "
+         f"last change: 2/8/2 -> 3/12/2 is the cheapest plan with W under 0.85 {PREDICTED}; fixed costs take longer "
+         "than any stage."),
         (replace(OUT, inputs=replace(INPUTS, growth=None, lag=5000.0, demand=52_000.0)),
-         "W was 1.31 of 2 s, and 41,000 records/s arrive, while 5,000 wait; the plan is for 52,000: 2/8/2 -> 3/12/2 is "
-         "the cheapest plan that is predicted under 0.90 (0.78, 0.72 to 0.84); combine is the bottleneck."),
+         f"{OVER}, while 5,000 wait; the plan is for 52,000: 2/8/2 -> 3/12/2 is the cheapest plan with W under 0.90 "
+         f"{PREDICTED}; combine is the bottleneck."),
         (replace(OUT, inputs=replace(INPUTS, utilization=0.5, at_arrival=0.97, batches_at_arrival=0.5, growth=None),
                  chosen=replace(CHOSEN, bottleneck=REPLICAS)),
-         "W was 0.50 of 2 s, and 41,000 records/s arrive, which take 97% of the replicas' time: 2/8/2 -> 3/12/2 is the "
-         "cheapest plan that is predicted under 0.90 (0.78, 0.72 to 0.84); replicas are the bottleneck."),
+         "W was 0.50 (batches took 1.00 s, the interval is 2 s), and 41,000 records/s arrive, which take 97% of the "
+         f"replicas' time: 2/8/2 -> 3/12/2 is the cheapest plan with W under 0.90 {PREDICTED}; replicas are the "
+         "bottleneck."),
         (replace(OUT, reason=Reason.AT_CAPACITY, guard=Guard.QUOTA, detail="the quota allows 3 executors"),
-         f"{LOAD}: 2/8/2 -> 3/12/2 is the best there is (0.78, 0.72 to 0.84), since the quota allows 3 executors."),
+         f"{LOAD}: 2/8/2 -> 3/12/2 is the best there is {PREDICTED}, since the quota allows 3 executors."),
         (replace(OUT, plan=BEFORE, reason=Reason.AT_CAPACITY),
-         f"{LOAD}: 2/8/2 is the best there is (0.78, 0.72 to 0.84), since more cores would not make batches shorter."),
+         f"{LOAD}: 2/8/2 is the best there is {PREDICTED}, since more cores would not make batches shorter."),
         (replace(OUT, reason=Reason.TRIAL),
          f"{LOAD}: 2/8/2 -> 3/12/2 is tried in proportion to W, since no plan that ran lately is predicted to be "
          "enough."),
         (replace(OUT, plan=BEFORE, reason=Guard.PAUSED, guard=Guard.PAUSED, detail="ScaleOut"),
-         f"{LOAD}: 2/8/2 -> 3/12/2 would be best (0.78, 0.72 to 0.84), but everything is paused."),
+         f"{LOAD}: 2/8/2 -> 3/12/2 would be best {PREDICTED}, but everything is paused."),
         (replace(OUT, plan=BEFORE, reason=Guard.ADVISE, guard=Guard.ADVISE, detail="ScaleOut"),
-         f"{LOAD}: 2/8/2 -> 3/12/2 would be best (0.78, 0.72 to 0.84), but scaling is not active."),
+         f"{LOAD}: 2/8/2 -> 3/12/2 would be best {PREDICTED}, but scaling is not active."),
         (replace(OUT, plan=BEFORE, reason=Reason.STABLE), f"{LOAD}: 2/8/2 stays, since it fits the load."),
         (replace(OUT, reason=Reason.UNDONE, before=AFTER, plan=BEFORE, outcome=OUTCOME),
          "3/12/2 -> 2/8/2: 2/8/2 -> 3/12/2 did not help; batches took 2.60 s where 1.60 s were predicted, and 2.62 s "

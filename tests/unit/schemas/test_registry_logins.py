@@ -46,7 +46,7 @@ def test_a_user_and_a_token_are_sent_and_are_read_for_each_request(registry, mon
     assert SchemaRegistry(registry.url, login(token={"file": str(file)})).schema(1)["schema"] == SCHEMA
 
 
-@pytest.mark.parametrize(("value", "said"), [("a\nb", "has characters that no header of HTTP has"), ("", "empty")])
+@pytest.mark.parametrize(("value", "said"), [("a\nb", "has characters that an HTTP header cannot have"), ("", "empty")])
 def test_a_secret_that_cannot_be_sent_is_refused_without_it(registry, tmp_path, value, said):
     file = tmp_path / "token"
     file.write_text(value)
@@ -141,7 +141,7 @@ def test_what_is_no_certificate_is_refused_without_it(secured, certificates, tmp
         {"ca": {"file": str(wrong)}},
         {"certificate": {"file": str(certificates / "client.pem")}, "key": {"file": str(wrong)}},
     ):
-        with pytest.raises(MillraceError, match="is no certificate in PEM") as raised:
+        with pytest.raises(MillraceError, match="is not a certificate in PEM") as raised:
             SchemaRegistry(secured.url, login(tls=tls)).schema(1)
         assert "hunter2" not in str(raised.value)
 

@@ -67,7 +67,7 @@ def placed(stream, algorithm, workers, replicas):
         for partitioner, state in zip(made, states, strict=False):
             partitioner.restore(state)
         ids = [partitioner.route(piece) for partitioner, piece in zip(made, slices, strict=True)]
-        if batch == LEARNED or not is_cooperative(algorithm):
+        if batch == LEARNED or not is_cooperative(algorithm, {}):
             break
         for partitioner in made:
             partitioner.advance()

@@ -30,3 +30,8 @@ def test_few_groups_are_shuffled_and_many_collocated(groups, rows, workers, expe
 )
 def test_the_starting_algorithm_follows_windows_and_groups(sql, windows, grouped, expected):
     assert starting_algorithm(sql=sql, windows=windows, grouped=grouped) == expected
+
+
+@pytest.mark.parametrize(("sql", "windows", "expected"), [(False, 60, "native"), (True, 60, COLLOCATING)])
+def test_an_aggregator_in_python_is_not_routed_at_first_where_slices_fill_the_cores(sql, windows, expected):
+    assert starting_algorithm(sql=sql, windows=windows, grouped=True, slices_fill_cores=True) == expected

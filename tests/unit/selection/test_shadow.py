@@ -59,7 +59,7 @@ def test_every_algorithm_is_foreseen(skew, workers):
         tasks = 2 if algorithm == NATIVE else workers
         real = placement_cost(placed(stream, algorithm, workers, 2), stream, tasks)
         assert found.rows.sum() == pytest.approx(ROWS, rel=0.01)
-        if not is_cooperative(algorithm):  # what learns has learned more than the one batch it is compared with
+        if not is_cooperative(algorithm, {}):  # what learns has learned more than the one batch it is compared with
             assert found.rows.max() * tasks / ROWS == pytest.approx(1 + real.load_imbalance_ratio, rel=0.1), algorithm
         assert found.groups(1).sum() == pytest.approx(real.aggregation_cost, rel=0.15), algorithm
 

@@ -23,7 +23,7 @@ def end(partition):
 
 
 class Script:
-    """A consumer that brings these messages, one call after the other, and then the last ones for ever."""
+    """A consumer that brings these messages, one call after the other, and then the last ones forever."""
 
     def __init__(self, *calls):
         self._calls = list(calls)
@@ -31,7 +31,7 @@ class Script:
 
     def consume(self, *_):
         self._patience -= 1
-        assert self._patience, "it goes on for ever"
+        assert self._patience, "it goes on forever"
         return self._calls.pop(0) if len(self._calls) > 1 else self._calls[0]
 
 

@@ -350,7 +350,7 @@ def json_files(folder: Path) -> Iterator[OddText]:
     yield case("a number as text", b'{"a": "1.5"}\n', said="write the value without quotes")
     yield case("text as a number", b'{"b": 5}\n', said="declare the column as a number, or quote the value")
     yield case("an object as text", b'{"b": {"x": 1}}\n', said="object where STRING is expected")
-    yield case("twice", b'{"a": 1, "a": 2}\n', said="field a is there twice")
+    yield case("twice", b'{"a": 1, "a": 2}\n', said="field a appears twice")
     yield case("a lone surrogate", b'{"b": "\\ud83d"}\n', said="invalid JSON: The surrogate pair")
     yield case("UTF-16", made(json.dumps).decode().encode("utf-16"), said="not text in UTF-8 but UTF-16")
     yield case("Latin-1", '{"b": "größe"}'.encode("latin-1"), said="invalid UTF-8: write it in UTF-8")

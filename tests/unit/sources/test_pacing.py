@@ -11,7 +11,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.sources.pacing import NO_TIME, EventTimePace, Pacer, RatePace, read_rate_trace
 
 TRACE = RatePace(np.array([0.0, 10.0, 20.0, 30.0]), np.array([0.0, 5.0, 0.0, 1.0]))
-"""Nothing for 10 s, 5 per second for 10 s, nothing for 10 s, then 1 per second for ever."""
+"""Nothing for 10 s, 5 per second for 10 s, nothing for 10 s, then 1 per second forever."""
 
 
 @pytest.mark.parametrize(

@@ -157,16 +157,52 @@ def test_digits_that_begin_with_zero_are_texts(folder: Path) -> None:
     assert spec()["sources"]["records"]["schema"] == "code STRING, n BIGINT"
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_the_delimiter_is_that_of_the_header(folder: Path, delimiter: str) -> None:
+    (folder / "in.csv").write_text(f'a{delimiter}"b, c, d, e"\n1{delimiter}x\n')
+    init("--input", "in.csv", "--yes")
+    source = spec()["sources"]["records"]
+    assert source["files"] == {"path": "in.csv", "format": "csv", "delimiter": delimiter}
+    assert source["schema"] == "a BIGINT, `b, c, d, e` STRING"
+
+
+@pytest.mark.parametrize(("also", "path"), [("2.csv", "in"), ("notes.txt", "in/*.csv")])
+def test_a_folder_is_read_whole_or_by_the_ending_of_its_first_file(folder: Path, also: str, path: str) -> None:
+    (folder / "in").mkdir()
+    for name in ("1.csv", also):
+        (folder / "in" / name).write_text("a\n1\n")
+    init("--input", "in", "--yes")
+    assert spec()["sources"]["records"]["files"] == {"path": path, "format": "csv"}
+
+
+def test_a_folder_without_records_is_refused_as_a_folder(folder: Path) -> None:
+    (folder / "in").mkdir()
+    with pytest.raises(MillraceError, match="in: is a folder without a file of a known format; write --input and"):
+        init("--input", "in", "--yes")
+
+
 @pytest.mark.parametrize(
-    ("header", "problem"),
+    ("values", "written"),
     [
-        ("a,b,A", "two columns are called 'a'; rename one in the header"),
-        ("a;b;c", "its columns are separated by ';', and not by commas; .*delimiter: ';'"),
+        (["31.12.2024 23:59", "01.02.2025 03:04"], '{"at": "dd.MM.yyyy HH:mm"}'),
+        (["02/01/2024", "13/01/2024"], '{"at": "dd/MM/yyyy"}'),
+        (["a while ago"], "with a PATTERN such as dd.MM.yyyy HH:mm:ss"),
     ],
 )
-def test_a_header_that_no_query_can_read_is_refused(folder: Path, header: str, problem: str) -> None:
-    (folder / "in.csv").write_text(f"{header}\n1{header[1]}2{header[1]}3\n")
-    with pytest.raises(MillraceError, match=problem):
+def test_times_in_another_form_are_noted_and_not_suggested_to_group_by(
+    folder: Path, values: list[str], written: str
+) -> None:
+    (folder / "in.csv").write_text("\n".join(["at,n", *(f"{value},1" for value in values), ""]))
+    said = init("--input", "in.csv", "--yes")
+    assert "note: at is text that may be a time" in said
+    assert written in said
+    assert written in Path("query.yaml").read_text()
+    assert spec()["query"]["sql"] == "SELECT n, count(*) AS records\nFROM records\nGROUP BY n\n"
+
+
+def test_two_columns_of_one_name_are_refused(folder: Path) -> None:
+    (folder / "in.csv").write_text("a,b,A\n1,2,3\n")
+    with pytest.raises(MillraceError, match="two columns are called 'a'; rename one in the header"):
         init("--input", "in.csv", "--yes")
     assert not (folder / "query.yaml").exists()
 

@@ -16,8 +16,9 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.run.observer import Health
 from millrace_operator.telemetry.metrics import OperatorMetrics
-from millrace_support import http_server
-from millrace_support.http_server import ALL_ADDRESSES, MAX_CONNECTIONS, HttpServer, ProbeResult
+from millrace_support import bounded_server
+from millrace_support.bounded_server import ALL_ADDRESSES, MAX_CONNECTIONS
+from millrace_support.http_server import HttpServer, ProbeResult
 
 
 @pytest.fixture
@@ -150,7 +151,7 @@ def test_one_connection_too_many_is_turned_away(server):
 def test_a_client_that_takes_too_long_is_cut_off(server, monkeypatch, capfd):
     with dial(server) as slow:
         slow.sendall(b"GET /met")
-        monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.0)
+        monkeypatch.setattr(bounded_server, "CONNECTION_SECONDS", 0.0)
         assert b"200" not in everything(slow)
     assert capfd.readouterr() == ("", "")
 
@@ -217,7 +218,7 @@ def test_an_operator_serves_its_metrics_and_probes(operator_server, wrong):
 
 
 def test_slow_clients_are_cut_and_their_places_are_free_again(server, monkeypatch):
-    monkeypatch.setattr(http_server, "CONNECTION_SECONDS", 0.5)
+    monkeypatch.setattr(bounded_server, "CONNECTION_SECONDS", 0.5)
     slow = [dial(server) for _ in range(MAX_CONNECTIONS)]
     for connection in slow:
         connection.sendall(b"GET /met")

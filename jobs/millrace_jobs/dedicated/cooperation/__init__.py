@@ -23,7 +23,7 @@ def cooperation_for(pin: Pin, replica: int, interval: float) -> Cooperation:
         return Cooperation()
     if pin.algorithm == Dalton.NAME:
         return PolicyExchange(pin, replica, interval)
-    if is_cooperative(pin.algorithm):
+    if is_cooperative(pin.algorithm, pin.parameters):
         return WarmKeyExchange(pin, replica, interval)
     if period := int(pin.parameters.get(PROBING, 0)):
         return LoadExchange(pin, replica, period)

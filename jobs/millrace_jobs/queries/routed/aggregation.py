@@ -15,6 +15,7 @@ from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.groups import group_expressions, is_window, select_aliases
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
+from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
 from millrace_jobs.queries.dedicated_needs import expression_problem, own_function_problem, source_problem
@@ -52,9 +53,21 @@ class Aggregation:
         return tuple(part for aggregate in self.aggregates for part in aggregate.parts)
 
     @property
+    def has_states(self) -> bool:
+        """Whether it calls aggregators of the query's own, which Spark's own plan cannot."""
+        return any(part.aggregator is not None for part in self.parts)
+
+    def emits_at_once(self, ahead: tuple[int | None, ...]) -> bool:
+        """Whether the merge itself emits, so that no emitted row, with results of aggregators, is in the state.
+
+        ``ahead`` is that of ``operators.emission.Emission``.
+        """
+        return self.has_states and ahead in ((None,), (0,))
+
+    @property
     def inputs(self) -> list[str]:
         """What the parts reduce, as SQL over the source."""
-        return list(dict.fromkeys(part.input for part in self.parts if part.input))
+        return list(dict.fromkeys(sql for part in self.parts for sql in (part.input, *part.arguments) if sql))
 
     @property
     def block_columns(self) -> tuple[tuple[str, str], ...]:
@@ -86,13 +99,19 @@ class Aggregation:
         return own_function_problem(calling) if isinstance(calling, str) else None
 
 
-def aggregation_of(query: ParsedQuery, schemas: Mapping[str, pa.Schema], type_of: TypeOf) -> Aggregation:
+def aggregation_of(
+    query: ParsedQuery,
+    schemas: Mapping[str, pa.Schema],
+    type_of: TypeOf,
+    own: Mapping[str, SqlAggregator] | None = None,
+) -> Aggregation:
     """Translate the SQL of a query to an aggregation.
 
     Args:
         query: one SELECT that Spark has already accepted.
         schemas: schema of each source, by name.
         type_of: Spark's type of an expression over the one source of the query.
+        own: the query's own aggregators, by name.
 
     Raises:
         NotRoutableError: the query is something else.
@@ -114,7 +133,7 @@ def aggregation_of(query: ParsedQuery, schemas: Mapping[str, pa.Schema], type_of
     for key in keys:
         if not is_scalar(type_of(key.sql)):
             raise NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
-    aggregates = tuple(split_aggregates(select, type_of))
+    aggregates = tuple(split_aggregates(select, type_of, own=own))
     if not aggregates:
         raise NotRoutableError("it has no aggregate, so there is nothing to combine")
     if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):

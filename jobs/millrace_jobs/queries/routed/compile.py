@@ -12,13 +12,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_api.model.streamquery import PythonQuery, Spec
+from millrace_api.model.python_query import PythonQuery
+from millrace_api.model.streamquery import Emit, Spec
 from millrace_jobs.aggregates.builtin import part_type
 from millrace_jobs.aggregates.protocol import Aggregator, load_aggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction, input_column, key_column
 from millrace_jobs.aggregates.reducing import ColumnarReduction, PartColumn
 from millrace_jobs.pipeline.projection import Projection, deviating_setting
 from millrace_jobs.queries.execution import CompiledQuery
+from millrace_jobs.queries.own_aggregates import own_call_problem
 from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import STATE_BUCKETS, Routed
@@ -45,6 +47,11 @@ def compile_aggregation(spark: SparkSession, query: Aggregation, spec: Spec) -> 
     schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(computed, timezone="UTC")])
     parts = []
     for part in query.parts:
+        if part.aggregator is not None:
+            arguments = tuple(f"i{inputs.index(sql)}" for sql in part.arguments)
+            kind = part.aggregator.state_type
+            parts.append(PartColumn(part.name, part.reduce, "", kind, part.aggregator, arguments))
+            continue
         column = f"i{inputs.index(part.input)}" if part.input else ""
         kind = schema.field(column).type if column else pa.int64()
         parts.append(PartColumn(part.name, part.reduce, column, part_type(part.reduce, kind)))
@@ -68,19 +75,33 @@ def compile_aggregation(spark: SparkSession, query: Aggregation, spec: Spec) -> 
 
 
 def ahead_of(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
-    """Return ``Routed.ahead``; raises MillraceError if the groups cannot be merged so that they are held back."""
-    if not holds_back(spec):
+    """Return ``Routed.ahead``.
+
+    Raises:
+        MillraceError: the groups cannot be merged by the operators on tables, which rows that are held back and
+            aggregators of the query's own need.
+    """
+    held = holds_back(spec)
+    if not held and not query.has_states:
         return ()
-    watermark = spec.sources[query.source].watermark
-    if query.window is None or watermark is None or query.window.column.lower() != watermark.column.lower():
+    window, watermark = query.window, spec.sources[query.source].watermark
+    closes = window is not None and watermark is not None and window.column.lower() == watermark.column.lower()
+    if held and not closes:
         raise not_held_back("it has no window on the column of the watermark", spec)
+    if spec.emit is Emit.ON_WINDOW_CLOSE and not closes:
+        problem = own_call_problem("its groups have no window on the column of the watermark", "write emit: OnUpdate")
+        raise MillraceError(problem)
     try:
         for aggregate in query.aggregates:
             for part in aggregate.parts:
-                merge_of(part, aggregate)
+                if part.aggregator is None:
+                    merge_of(part, aggregate)
     except NotATableQueryError as reason:
-        raise not_held_back(str(reason), spec) from None
-    return times_ahead(spec, lag=0)
+        if held:
+            raise not_held_back(str(reason), spec) from None
+        hint = "leave that out, or write another query for it"
+        raise MillraceError(own_call_problem(str(reason), hint)) from None
+    return times_ahead(spec, lag=0) if closes else (None,)
 
 
 def compile_aggregator(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:

@@ -1,8 +1,8 @@
 """Merging of partial results into results by key and window, in Spark's own state store.
 
-Parts of built-in aggregates are merged by Spark's aggregation or, where it is not every change that is emitted, by the
-operators on tables. The states of Python aggregators are merged by Spark's ``transformWithState``, as one blob per
-window and bucket.
+Parts of Spark's aggregates are merged by Spark's aggregation. The operators on tables merge them where it is not every
+change that is emitted, and where the SQL calls aggregators in Python. Where a Python aggregator is the whole query,
+Spark's ``transformWithState`` merges its states, as one blob per window and bucket.
 
 The results go to the query's sink (``sinks.base``), in one action with all that is before them.
 """
@@ -25,14 +25,15 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace_jobs.aggregates.protocol import State
-from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, field_array, merge_into
+from millrace_jobs.aggregates.protocol import State, field_array
+from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, merge_into
 from millrace_jobs.changes import FROM, TO, WEIGHT
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.tables.grouping import merge_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
-from millrace_jobs.queries.tables.operators.interface import OperatorChain
+from millrace_jobs.queries.tables.operators.interface import OperatorChain, TableOperator
+from millrace_jobs.queries.tables.operators.merged_states import MergedStates
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
 from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.windows import AT, EVENT_TIME, Window
@@ -82,39 +83,53 @@ def deviations_between(mean: Column, count: Column) -> Column:
     return F.when(total > 0, vector_to_array(summary.getField("variance"))[0] * (total - squares / total))
 
 
-def merge_changes(partials: DataFrame, query: Aggregation, ahead: tuple[int | None, ...], partitions: int) -> DataFrame:
+def merge_changes(
+    partials: DataFrame, query: Aggregation, ahead: tuple[int | None, ...], partitions: int, *, closes: bool
+) -> DataFrame:
     """Merge the parts by window and key as changes of the groups, and emit these as ``ahead`` says.
 
     Args:
         partials: window, keys and parts.
-        query: the aggregation, whose parts are sums, minima and maxima.
+        query: the aggregation, whose parts are sums, minima, maxima, and states of aggregators.
         ahead: see ``operators.emission.Emission``.
         partitions: number of state partitions.
+        closes: whether a watermark closes the windows.
 
     Returns:
-        Changes with the columns ``window``, keys, parts, OUTPUT and those of ``changes.CHANGE``.
+        Changes with the columns ``window`` if the query has one, keys, parts, those of ``changes.CHANGE`` and, for
+        several outputs or rows that are held back, OUTPUT.
     """
-    assert query.window is not None
-    keys = [*(key.name for key in query.keys), CLOSING]
-    rows = partials.withColumn(CLOSING, F.unix_micros("window.end")).selectExpr(
+    keys = [key.name for key in query.keys]
+    if query.window is not None:
+        keys.append(CLOSING)
+        partials = partials.withColumn(CLOSING, F.unix_micros("window.end"))
+    rows = partials.selectExpr(
         *keys, *(part.name for part in query.parts), f"0L AS {FROM}", f"1L AS {TO}", f"1L AS {WEIGHT}"
     )
     values = values_schema(rows)
     parts = [
         MergedPart(part.name, merge_of(part, aggregate), values.field(part.name).type)
+        if part.aggregator is None
+        else MergedStates(part.name, part.aggregator)
         for aggregate in query.aggregates
         for part in aggregate.parts
     ]
+    # a state with the rows that are held back goes on as it began
+    emits_at_once = query.emits_at_once(ahead)
     groups = GroupedAggregate(
         pa.schema([values.field(name) for name in keys]),
         tuple(parts),
-        window_end=CLOSING,
+        window_end=CLOSING if closes else None,
         of_table=False,
         versions=False,
-        final=False,
+        final=emits_at_once and ahead == (0,),
     )
-    operator = OperatorChain(groups, Emission(groups.output, tuple(keys), ahead))
-    changes = run_stage(operator, [rows], [keys], partitions, number=0, has_watermark=True, splits=False)
+    operator: TableOperator = groups
+    if not emits_at_once:
+        operator = OperatorChain(groups, Emission(groups.output, tuple(keys), ahead))
+    changes = run_stage(operator, [rows], [keys], partitions, number=0, has_watermark=closes, splits=False)
+    if query.window is None:
+        return changes
     start, end = F.timestamp_micros(F.col(CLOSING) - query.window.size), F.timestamp_micros(CLOSING)
     return changes.withColumn("window", F.struct(start.alias("start"), end.alias("end")))
 

@@ -30,7 +30,7 @@ from millrace_jobs.pipeline.combine import REPORT, Combiner
 from millrace_jobs.pipeline.expressions.compiler import compile_projection
 from millrace_jobs.pipeline.projection import KEEP, ArrowProjection, Projection, SparkProjection
 from millrace_jobs.pipeline.reader import SourceTask
-from millrace_jobs.pipeline.route import CONTROL, Router, SparkRouteTask
+from millrace_jobs.pipeline.route import CONTROL, Router, SparkCombineTask, SparkRouteTask
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.dedicated_needs import expression_problem, own_function_problem, source_problem
 from millrace_jobs.queries.execution import AlgorithmChoice, Execution, ResultTraits, outputs, seconds
@@ -82,10 +82,11 @@ class Routed(Execution):
             on_close, closes = spec.emit is Emit.ON_WINDOW_CLOSE, self._closing_watermark(spec) is not None
             return merge_states(partials, self.reduction, on_close=on_close, closes=closes)
         assert self.aggregation is not None
-        if routed and self.window is not None:
+        if (routed or self._combines_natively) and self.window is not None:
             partials = partials.withColumn("window", window_from_start(partials, self.window))
         if self.ahead:
-            changes, marks = merge_changes(partials, self.aggregation, self.ahead, self.partitions), self.marks(spec)
+            closes, marks = self._closing_watermark(spec) is not None, self.marks(spec)
+            changes = merge_changes(partials, self.aggregation, self.ahead, self.partitions, closes=closes)
             if not marks:  # a sink without keys shows every row that is new or replaces another
                 changes = changes.where(F.col(WEIGHT) > 0)
             return finish(changes, self.aggregation, result, marks=marks)
@@ -110,12 +111,23 @@ class Routed(Execution):
 
     def _native_partials(self, spec: Spec, context: RunContext) -> DataFrame:
         """Return partial results without routing: of single records, or of each replica's slice."""
-        if self.aggregation is not None:
+        if not self._combines_natively:
+            assert self.aggregation is not None
             types = from_arrow_schema(self.reduction.schema)
             return single_record_partials(records(self.source, spec, context), self.aggregation, types)
+        router = self._router(spec, context)
         combiner = Combiner(self.projection.schema, self.reduction)
-        task = SourceTask("partials", None, self._router(spec, context), combiner)
-        return self._observed(read(self.source, task, combiner.schema, context), spec)
+        if isinstance(router.project, ArrowProjection):
+            task = SourceTask("partials", None, router, combiner, own_watermark=bool(self.ahead))
+            return self._observed(read(self.source, task, combiner.schema, context), spec)
+        task_of_slice = SparkCombineTask(router, combiner)
+        partials = self._projected(spec, context).mapInArrow(task_of_slice, from_arrow_schema(combiner.schema))
+        return self._observed(partials, spec)
+
+    @property
+    def _combines_natively(self) -> bool:
+        """Whether each replica combines its slice where nothing is routed, as Spark's plan cannot run aggregators."""
+        return self.aggregation is None or self.aggregation.has_states
 
     def _observed(self, partials: DataFrame, spec: Spec) -> DataFrame:
         return observe_notes(partials, self.source, REPORT, self._closing_watermark(spec))
@@ -156,9 +168,7 @@ class Routed(Execution):
         """Return the way of a record from its source to its group."""
         if pin.algorithm == NATIVE:
             why = "can be routed, and runs natively: the plan's algorithm is native"
-            how = (
-                "each replica combines its own slice" if self.aggregation is None else "Spark combines by its own plan"
-            )
+            how = "each replica combines its own slice" if self._combines_natively else "Spark combines by its own plan"
             steps = [f"combine  {how}"]
         else:
             why = f"is routed by {pin.algorithm}{', before the batch' if pin.is_dedicated else ''}"
@@ -169,7 +179,7 @@ class Routed(Execution):
 
     def _source_steps(self, spec: Spec, sources: Mapping[str, Source], pin: Pin) -> list[str]:
         evaluated = compile_projection(self.projection, sources[self.source].schema)
-        if pin.algorithm == NATIVE and self.aggregation is not None:
+        if pin.algorithm == NATIVE and not self._combines_natively:
             where = "by Spark"
         else:
             where = f"by Spark, because of {evaluated}" if isinstance(evaluated, str) else "by the replicas (Arrow)"
@@ -198,11 +208,11 @@ class Routed(Execution):
     def _merge_steps(self, result: StructType, spec: Spec, partitions: int | None) -> list[str]:
         watermark = spec.sources[self.source].watermark
         if self.window is None:
-            state = "state for ever"
+            state = "state forever"
         elif watermark is None:
-            state = "state for ever, as the source has no watermark"
+            state = "state forever, as the source has no watermark"
         elif watermark.column.lower() != self.window.column.lower():
-            state = f"state for ever, as the watermark is on {watermark.column} and the window on {self.window.column}"
+            state = f"state forever, as the watermark is on {watermark.column} and the window on {self.window.column}"
         else:
             state = f"state until the watermark, {watermark.delay} behind, passes the window"
         window = f", {self._windows} windows of {seconds(self.window.size)} per pane" if self.window else ""
@@ -221,12 +231,15 @@ class Routed(Execution):
             return {"keys": keys, "window": window, "states": states, "buckets": STATE_BUCKETS}
         assert self.aggregation is not None
         merge = {"merge": STAGES, "buckets": BUCKETS, "slots": SLOTS, PARTITIONS: self.partitions}
+        own = [part.aggregator for part in self.aggregation.parts if part.aggregator is not None]
+        held = own and not self.aggregation.emits_at_once(self.ahead)  # emitted rows, and those held back, are state
         return {
             "keys": [key.sql for key in self.aggregation.keys],
             "window": window,
             "aggregates": [aggregate.call for aggregate in self.aggregation.aggregates],
             "types": [str(field.type) for field in self.reduction.schema],
             **(merge if self.ahead else {}),
+            **({"results": [str(aggregator.type) for aggregator in own]} if held else {}),
         }
 
     def continued(self, before: Mapping[str, Any]) -> Routed:
@@ -246,9 +259,9 @@ class Routed(Execution):
         return self.aggregation is not None and bool(self.aggregation.having) and updates_table(spec)
 
     def result_partitions(self, state: int) -> int:
-        """Return the number of partitions of the state; 1 for one group over all records in SQL."""
+        """Return the number of partitions of the state; 1 for one group over all records that Spark's plan merges."""
         query = self.aggregation
-        return 1 if query is not None and not query.keys and query.window is None else state
+        return 1 if query is not None and not (query.keys or query.window or self.ahead) else state
 
     @property
     def results(self) -> ResultTraits:
@@ -265,9 +278,14 @@ class Routed(Execution):
 
     def is_per_record(self, sources: Mapping[str, Source], *, routed: bool) -> bool:
         """Whether Spark computes the columns of blocks, or combines by its own plan."""
-        if routed:
+        if routed or self._combines_natively:
             return isinstance(compile_projection(self.projection, sources[self.source].schema), str)
-        return self.aggregation is not None
+        return True
+
+    @property
+    def can_be_native(self) -> bool:
+        """Whether it is SQL without aggregators of the query's own."""
+        return not self._combines_natively
 
     @property
     def _windows(self) -> int:
@@ -277,7 +295,7 @@ class Routed(Execution):
     @property
     def choice(self) -> PlacingChoice:
         """The algorithms that place records."""
-        return PlacingChoice(self.aggregation is not None, self._windows, self.projection.keys > 0)
+        return PlacingChoice(not self._combines_natively, self._windows, self.projection.keys > 0)
 
     def dedicated_problem(self, spec: Spec, schemas: Mapping[str, pa.Schema]) -> Problem | None:
         """Return what of the source or of its expressions they cannot do."""
@@ -308,10 +326,14 @@ class PlacingChoice(AlgorithmChoice):
         """Return all candidates; Dedicated replicas always place, so ``native`` is no choice beside them."""
         return tuple(name for name in CANDIDATES if placement is Placement.INLINE or name != NATIVE)
 
-    def first(self, placement: Placement) -> Algorithm:
+    def first(self, placement: Placement, *, slices_fill_cores: bool = False) -> Algorithm:
         """Return the choice of a rule, by what is known of a query before its first batch."""
-        sql = self.sql and placement is Placement.INLINE
-        return Algorithm(starting_algorithm(sql=sql, windows=self.windows, grouped=self.grouped))
+        inline = placement is Placement.INLINE
+        fills = slices_fill_cores and inline
+        sql = self.sql and inline
+        return Algorithm(
+            starting_algorithm(sql=sql, windows=self.windows, grouped=self.grouped, slices_fill_cores=fills)
+        )
 
     def selector(self, resources: Resources, first: str, placement: Placement) -> Selector:
         """Return a selector that begins with the assumed costs."""

@@ -123,7 +123,7 @@ def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], re
 def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
     """Return the query with the groups of its result held back until event time reaches the end of their window."""
     if query.groups is None:
-        raise NotATableQueryError("its rows are no groups")
+        raise NotATableQueryError("its rows are not groups")
     if query.groups.closing is None:
         raise NotATableQueryError("its groups have no window, and no event time in their key")
     ahead = times_ahead(spec, query.groups.closing.lag)

@@ -173,7 +173,7 @@ def match_of(found: TimeRange | None) -> Match:
     if found is None or found.lower is None or found.upper is None:
         missing = "range" if found is None else "lower end" if found.lower is None else "upper end"
         raise NotATableQueryError(
-            f"its join of two streams has no {missing} of event time, so their records would be kept for ever"
+            f"its join of two streams has no {missing} of event time, so their records would be kept forever"
         )
     if found.reach is None:
         begin = to_sql(found.lower.expression)

@@ -249,7 +249,7 @@ class HotKeysChoice(AlgorithmChoice):
         """Return the algorithms that need not learn over batches."""
         return JOIN_CANDIDATES
 
-    def first(self, placement: Placement) -> Algorithm:
+    def first(self, placement: Placement, *, slices_fill_cores: bool = False) -> Algorithm:
         """Return ``hash``, under which nothing is sent a second time."""
         return Algorithm.HASH
 
@@ -272,7 +272,7 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
         window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
-        state = "state for ever" if relation.closing is None else "state until the watermark passes the group"
+        state = "state forever" if relation.closing is None else "state until the watermark passes the group"
         yield f"group    by {keys}{window}; {state}"
     elif isinstance(relation, Upserted):
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"

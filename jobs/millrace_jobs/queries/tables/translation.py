@@ -229,7 +229,7 @@ class _Translation:
         if match is None and None in lag.values():
             raise NotATableQueryError(
                 "it joins a table with the result of an outer join whose range of event time does not end an interval "
-                "after an event time, so that all versions of the table would be kept for ever"
+                "after an event time, so that all versions of the table would be kept forever"
             )
         final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
         relation = Join(

@@ -1,1 +1,1 @@
-"""The terminal as a sink."""
+"""Standard output as a sink."""

@@ -1,4 +1,4 @@
-"""The sink ``console``, which shows results in the terminal."""
+"""The sink ``console``, which writes results to standard output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace_jobs.sinks.connector import SinkConnector, SinkContext
 class ConsoleSink(Sink):
     """A sink that shows the first rows of each batch that has results."""
 
-    place = "the terminal"
+    place = "standard output"
 
     def __init__(self, rows: int, show: ShowTable) -> None:
         self._rows = rows
@@ -32,7 +32,7 @@ class ConsoleSink(Sink):
         shown = observed.mapInArrow(_Head(self._rows), results.schema).toArrow().slice(0, self._rows)
         total = int(counted.get["rows"])
         if total:
-            more = f", first {shown.num_rows} of {total}" if total > shown.num_rows else ""
+            more = f", first {shown.num_rows} of {total} (spec.sink.console.rows)" if total > shown.num_rows else ""
             rows = list(zip(*map(_values, shown.columns), strict=True))
             self._show(f"results of batch {batch.number}{more}", shown.column_names, rows)
         return total
@@ -61,7 +61,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 class ConsoleSinkConnector(SinkConnector[ConsoleSinkSpec]):
-    """Opens the terminal for results."""
+    """Opens standard output for results."""
 
     def open(self, spec: ConsoleSinkSpec, context: SinkContext) -> Sink:
         """Return the sink that shows results."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.kafka.fetching import PARTS, ResultFetcher
+from millrace_jobs.sinks.fetching import PARTS, ResultFetcher
 from millrace_jobs.sinks.kafka.messages import encoded, rows_of_batch
 from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, PartitionWriter, Written, not_of_the_state
 from millrace_jobs.sinks.kafka.producer import Outgoing

@@ -26,7 +26,7 @@ from millrace_jobs.changes import FOREVER, FROM, TO, WEIGHT, net
 from millrace_jobs.kafka.headers import VALID_FROM, VALID_TO
 from millrace_jobs.lookups.history import HistoryTimes
 from millrace_jobs.sinks.base import ResultKeys
-from millrace_jobs.sinks.kafka.fetching import PARTS
+from millrace_jobs.sinks.fetching import PARTS
 from millrace_jobs.sinks.kafka.messages import added_once, netted
 from millrace_jobs.sinks.kafka.producer import Headers, Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic

@@ -15,7 +15,7 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.files import FileOrder, FilesSourceSpec
 from millrace_api.model.status import FailureClass
 from millrace_jobs.disk import process_folder
-from millrace_jobs.sources.base import Rejected, Source
+from millrace_jobs.sources.base import Rejected
 from millrace_jobs.sources.connector import SourceConnector, SourceContext
 from millrace_jobs.sources.files.source import FilesSource
 from millrace_jobs.sources.static_tables import RecordsAsTable, TableRead, WholeTable
@@ -26,10 +26,12 @@ class FilesConnector(SourceConnector[FilesSourceSpec]):
     """Opens files, in a folder or an object store."""
 
     def check(self, spec: FilesSourceSpec, context: SourceContext) -> None:
-        """Check the columns of the first file."""
-        self.open(spec, context)
+        """Check the columns of the first file, and of the newest one, since older ones may lack columns added later."""
+        source = self.open(spec, context)
+        if source.has_seen_files:
+            source.check_newest()
 
-    def open(self, spec: FilesSourceSpec, context: SourceContext) -> Source:
+    def open(self, spec: FilesSourceSpec, context: SourceContext) -> FilesSource:
         """Return the source of the files that a path names; with a state in an object store, it works in a folder."""
         state = context.state
         source = FilesSource(

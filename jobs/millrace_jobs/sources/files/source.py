@@ -213,7 +213,10 @@ class FilesSource(Source):
                 message = f"source {name}: no permission to read this path"
                 raise MillraceError(Problem(message, "let this user read it", str(root)))
             log = FileLog(log_directory, mirrored=mirrored)  # only for these checks: another process plans the batches
-            if not log.count and not self._files.is_folder and not self._files.has_files():
+            last = log.last()
+            is_new = not log.count or (last is not None and not self._files.covers(last.path))
+            # files that an earlier run has seen may have been deleted
+            if is_new and not self._files.is_folder and not self._files.has_files():
                 hint = f"write a file, a folder or a glob pattern ({self._files.described()})"
                 raise MissingInputError(Problem(f"source {name}: no file matches this path", hint, path))
         self._require_same_place(log)
@@ -258,6 +261,20 @@ class FilesSource(Source):
                 )
         elif new:
             self._format.check(new[0].path)
+
+    @property
+    def has_seen_files(self) -> bool:
+        """Whether an earlier run has seen files."""
+        return bool(self._log.count)
+
+    def check_newest(self) -> None:
+        """Check the newest file present, also where an earlier run has seen it. Raises MillraceError as ``check``."""
+        with self._named_errors(str(self._files)):
+            entries = (entry for _, entry in self._files.entries())
+            present = [entry if isinstance(entry, SeenFile) else seen(entry) for entry in entries]
+        newest = max((file for file in present if file is not None), key=lambda file: file.mtime_ns, default=None)
+        if newest is not None:
+            self._format.check(newest.path)
 
     def reads(self, file: Path | str) -> bool:
         """Return whether a file that appears at this absolute path, or an object at this URI, would be read."""

@@ -161,6 +161,13 @@ def shown_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
 
 
+def place_of(name: str, table: pa.Schema) -> int:
+    """Return the place of a declared column among those of a table; -1 if there is none, -2 if there are several."""
+    exact = table.get_all_field_indices(name)
+    found = exact or [place for place, each in enumerate(table.names) if each.lower() == name.lower()]
+    return -1 if not found else found[0] if len(found) == 1 else -2
+
+
 def time_format(field: pa.Field, of_source: str) -> str:
     """Return how times are written in a column, or in a part of one: as it is declared for that, or for the source."""
     written: bytes = (field.metadata or {}).get(_FORMAT, of_source.encode())

@@ -90,7 +90,7 @@ def connect_type(schema: Mapping[str, Any], declared: pa.Field) -> ConnectType:
     if name == _DECIMAL and kind == "bytes":
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         if scale > MAX_PRECISION:
-            raise ValueError(f"a decimal with {scale} digits behind the point fits no column")
+            raise ValueError(f"a decimal with {scale} digits after the point fits no column")
         meant = pa.decimal128(MAX_PRECISION, scale)
         return ConnectType(pa.string(), meant, partial(_each, meant, lambda text: _decimal(text, scale)))
     if name in _TIMES and kind in ("int32", "int64"):
@@ -103,7 +103,7 @@ def connect_type(schema: Mapping[str, Any], declared: pa.Field) -> ConnectType:
         return ConnectType(_PLAIN[kind], _PLAIN[kind], lambda column: column)
     if kind in ("array", "map", "struct"):
         return _nested(kind, schema, declared)
-    raise ValueError(f"its schema has the type {kind!r}, which is none of Kafka Connect")
+    raise ValueError(f"its schema has the type {kind!r}, which Kafka Connect does not have")
 
 
 def _nested(kind: str, schema: Mapping[str, Any], declared: pa.Field) -> ConnectType:
@@ -154,7 +154,7 @@ def _decimal(text: str, scale: int) -> Decimal:
 def _as_meant(number: Decimal, meant: pa.DataType) -> Any:
     if pa.types.is_integer(meant):
         if number != number.to_integral_value():
-            raise ValueError(f"{number} is no whole number")
+            raise ValueError(f"{number} is not a whole number")
         return int(number)
     return number if pa.types.is_decimal(meant) else float(number) if pa.types.is_floating(meant) else f"{number:f}"
 

@@ -135,7 +135,7 @@ def _entries(entries: Sequence[tuple[str, Any]], kind: pa.DataType, path: str) -
     texts = []
     for key, value in entries:
         if key in seen:
-            raise ValueError(f"field {path}: the key {_text(key)} is there twice: write it once")
+            raise ValueError(f"field {path}: the key {_text(key)} appears twice: write it once")
         seen.add(key)
         texts.append(f'{{"key":{_text(key)},"value":{_written(value, kind, f"{path}[value]")}}}')
     return f"[{','.join(texts)}]"
@@ -212,7 +212,7 @@ class JsonParser:
             return said + _json_remedy(match[2], field.type, time_format(field, self._timestamp_format))
         if match := _JSON_TWICE.match(message):
             twice = self._declared(match[1])
-            return f"field {match[1] if twice is None else twice.name} is there twice: write it once"
+            return f"field {match[1] if twice is None else twice.name} appears twice: write it once"
         if match := _JSON_VALUE.match(message):
             return self._misfit(match[1].partition(" requires ")[0], text)
         if match := _JSON_DECIMAL.match(message):

@@ -178,7 +178,7 @@ def rewriter(schema: ProtobufSchema) -> Callable[[bytes], bytes]:
             why = str(error).rpartition(": ")[2] or type(error).__name__
         except EncodeError as error:  # the parser does not see that they are missing
             why = f"it lacks required fields: {str(error).rpartition(': ')[2]}"
-        raise ValueError(f"it is no message {schema.message}: {why}")
+        raise ValueError(f"it is not a message {schema.message}: {why}")
 
     return rewritten
 

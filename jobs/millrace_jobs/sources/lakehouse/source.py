@@ -19,11 +19,10 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path
 from millrace_jobs.places import Place
 from millrace_jobs.sources.base import CHANGED, OnArrival, Position, Rejected, Slice, Source, cut, ignore_arrivals
-from millrace_jobs.sources.formats.column_types import shown_names
+from millrace_jobs.sources.formats.column_types import place_of, shown_names
 from millrace_jobs.sources.formats.format_reader import completed, without_event_time
 from millrace_jobs.sources.formats.typed_columns import TypedColumn
 from millrace_jobs.sources.lakehouse.data_files import AddedFile, ChangeReader, DataFileReader, FilePart
-from millrace_jobs.sources.lakehouse.table_columns import place_of
 from millrace_jobs.sources.lakehouse.table_commits import TableCommits, TablePosition
 from millrace_jobs.sources.stored_files import ListingPause, StateFile
 

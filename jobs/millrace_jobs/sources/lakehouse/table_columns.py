@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.sources.formats.column_types import is_nested, parts_of, shown_names
+from millrace_jobs.sources.formats.column_types import is_nested, parts_of, place_of, shown_names
 from millrace_jobs.sources.formats.typed_columns import TypedColumn, places_of
 from millrace_jobs.sources.static_tables import source_error
 
@@ -101,13 +101,6 @@ def metadata_of(field: pa.Field, key: bytes, default: str = "") -> str:
     """Return what the metadata of a field say under a key."""
     found: bytes = (field.metadata or {}).get(key, default.encode())
     return found.decode()
-
-
-def place_of(name: str, table: pa.Schema) -> int:
-    """Return the place of a declared column among a table's; -1 if there is none, -2 if there are several."""
-    exact = table.get_all_field_indices(name)
-    found = exact or [place for place, each in enumerate(table.names) if each.lower() == name.lower()]
-    return -1 if not found else found[0] if len(found) == 1 else -2
 
 
 def _key_of(declared: pa.Field, found: pa.Field, key: bytes) -> FieldKey:

@@ -81,7 +81,7 @@ class PostgresTable(DatabaseTable):
         found = {row[0]: row[1:] for row in session.execute(_TYPES, (numbers,))}
         for column, (name, category, shown) in zip(self._schema, (found[each] for each in numbers), strict=True):
             if category in _WITHOUT_TEXT:
-                message = f"column {column.name} of {self._what} is {shown}, whose values are none of single columns"
+                message = f"column {column.name} of {self._what} is {shown}, which has no values of a single column"
                 text = self.nested_as_text.format(column.name)
                 raise self._error(message, f"select its text in a query, such as {text} AS {column.name}")
             self._require_held(column, ServerType(name, shown), _HOLDS, _WRITTEN, is_text=name != "bytea")

@@ -54,7 +54,7 @@ def upstream_condition(upstream: Upstream, last: Attempt | None, generation: int
     total, reason, message = len(upstream.states), UpstreamReason.NO_UPSTREAM, ""
     if upstream.has_cycle:
         reason = UpstreamReason.CYCLE
-        message = f"records may go round for ever: {_order(upstream)}; have one of these queries write elsewhere"
+        message = f"records circulate forever: {_order(upstream)}; let one of these queries write elsewhere"
     elif upstream.not_running:
         waits = waits_for_upstream(upstream, last)
         reason = UpstreamReason.WAITING if waits else UpstreamReason.NOT_RUNNING

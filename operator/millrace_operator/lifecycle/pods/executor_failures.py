@@ -1,6 +1,6 @@
 """Executors that fail again and again, which neither Spark nor a driver's health shows.
 
-Spark deletes the pod of an executor that failed and asks for another, for ever, so what a pod showed is kept here for
+Spark deletes the pod of an executor that failed and asks for another, forever, so what a pod showed is kept here for
 as long as it counts. An operator that has just started knows of none.
 """
 

@@ -1,6 +1,6 @@
 """Executors that the plan wants and that do not run, as their pods show it; pure functions.
 
-Nothing else reports them: Spark asks for them for ever, and a driver without executors only waits.
+Nothing else reports them: Spark asks for them forever, and a driver without executors only waits.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
     if not decision.changed:
         return f"{decision.before} stays, since {decision.detail or _WAITING.get(reason, str(reason))}"
     limit = settings.target if reason is not Reason.SCALE_IN else settings.target - settings.step / 2
-    text = f"{_arrow(decision)} is the cheapest plan that is predicted under {limit:.2f} {_predicted(decision.chosen)}"
+    text = f"{_arrow(decision)} is the cheapest plan with W under {limit:.2f} {_predicted(decision.chosen)}"
     if decision.guard is not None:
         text += f" and allowed, since {decision.detail}"
     return f"{text}; {_bottleneck(decision.chosen)}"
@@ -235,7 +235,9 @@ def observed_load(decision: Decision) -> str:
     inputs = decision.inputs
     if inputs is None:
         return "No batch has been seen"
-    text = f"W was {inputs.utilization:.2f} of {inputs.interval:g} s, and {inputs.arrival:,.0f} records/s arrive"
+    seconds = inputs.utilization * inputs.interval
+    text = f"W was {inputs.utilization:.2f} (batches took {seconds:.2f} s, the interval is {inputs.interval:g} s)"
+    text += f", and {inputs.arrival:,.0f} records/s arrive"
     if inputs.growth is not None and abs(inputs.growth) >= 0.005:
         text += f", {abs(inputs.growth):.0%} {'more' if inputs.growth > 0 else 'less'} than at the last change"
     if inputs.at_arrival > inputs.batches_at_arrival:
@@ -252,7 +254,9 @@ def _arrow(decision: Decision) -> str:
 
 
 def _predicted(chosen: Forecast | None) -> str:
-    return f"({chosen.utilization:.2f}, {chosen.low:.2f} to {chosen.high:.2f})" if chosen is not None else ""
+    if chosen is None:
+        return ""
+    return f"(W {chosen.utilization:.2f} is predicted, {chosen.low:.2f} to {chosen.high:.2f})"
 
 
 def _bottleneck(chosen: Forecast | None) -> str:

@@ -20,6 +20,7 @@ def stepping(before, after, seed):
     return replace(scenario, trace=trace, job=replace(scenario.job, admission=AsDeployed))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("before", "after"), [(0.3, 0.6), (0.3, 0.75), (0.2, 0.5)])
 def test_the_backlog_of_a_step_is_gone_in_time_once_the_executors_are_there(before, after, seed):

@@ -50,7 +50,7 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pgk", f"--algorithm pgk: there is no partitioner 'pgk'; {NAMES}"),
+        ("pgk", "--algorithm pgk: there is no partitioner 'pgk'; did you mean \"pkg\"?"),
         ("native", f"--algorithm native: native routes nothing; {NAMES}"),
         ("auto", f"--algorithm auto: auto is not one algorithm but chooses among them; {NAMES}"),
         ("all:slides=2", f"--algorithm all:slides=2: all takes no parameters; {NAMES}"),
@@ -62,7 +62,8 @@ def test_values_are_read_as_what_the_parameter_takes(monkeypatch):
         ("pkg choices=3", "--algorithm pkg choices=3: there is a space in it; write pkg:choices=3"),
         ("pkg : choices = 3", "there is a space in it; write pkg:choices=3"),
         ("hash pkg choices=3", "there is a space in it; write hash,pkg:choices=3"),
-        ("dice choices=3", "there is no partitioner 'dice choices=3'; write all, or some of"),
+        ("dice choices=3", "there is no partitioner 'dice choices=3'; did you mean \"dchoices\"?"),
+        ("best", f"there is no partitioner 'best'; {NAMES}"),
         ("pkg:choices", "--algorithm pkg:choices: 'choices' is not a parameter; write name=value after each ':'"),
         ("pkg:choises=3", "partitioner pkg has no parameter 'choises'; write one of: choices, slides"),
         ("pkg:choices=0", "parameter 'choices' of partitioner pkg is 0; write a whole number of at least 1"),

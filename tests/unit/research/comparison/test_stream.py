@@ -136,9 +136,9 @@ def test_the_time_may_be_the_key(write):
             "is not an ISO 8601 timestamp: write it like 2024-05-01T12:30:00Z; give",
         ),
         ("s.csv", "k,at\n1,\n", ["k"], "at", "has no value in the time column at"),
-        ("s.txt", "k\n1\n", ["k"], None, "s.txt: the extension .txt stands for no known format; name it *.csv"),
+        ("s.txt", "k\n1\n", ["k"], None, "s.txt: the extension .txt is not that of a known format; name it *.csv"),
         ("s", "k\n1\n", ["k"], None, "s: the name has no extension; name it *.csv"),
-        ("s.parquet.gz", b"", ["k"], None, "the extension .parquet.gz stands for no known format"),
+        ("s.parquet.gz", b"", ["k"], None, "the extension .parquet.gz is not that of a known format"),
     ],
 )
 def test_what_cannot_be_read_is_one_sentence(write, name, content, keys, time, said):

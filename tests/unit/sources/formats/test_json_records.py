@@ -99,7 +99,7 @@ def test_absent_fields_are_null_and_others_are_ignored():
         ("7", "number where a JSON object is expected"),
         ('[{"a": 7}]', "array where a JSON object is expected"),
         ("{", "invalid JSON: Missing a name for object member.: write one object per line"),
-        ('{"a": 1, "a": 2}', "field a is there twice: write it once"),
+        ('{"a": 1, "a": 2}', "field a appears twice: write it once"),
         ('{"a": NaN}', "field a: NaN does not fit INT: declare the column DOUBLE or FLOAT"),
         ('{"e": NaN}', "field e: NaN does not fit DECIMAL(6,2): declare the column DOUBLE or FLOAT"),
         ('{"e": "-Infinity"}', 'field e: "-Infinity" does not fit DECIMAL(6,2): declare the column DOUBLE or FLOAT'),

@@ -175,7 +175,7 @@ def test_each_changed_byte_is_read_or_refused_as_by_protobufs_own_parser():
         try:
             order = Order.FromString(value)
         except DecodeError:
-            assert bad[index].startswith("it is no message shop.orders.Order: ")
+            assert bad[index].startswith("it is not a message shop.orders.Order: ")
             refused += 1
             continue
         if index in bad:
@@ -198,7 +198,7 @@ def test_each_changed_byte_is_read_or_refused_as_by_protobufs_own_parser():
     ],
 )
 def test_what_is_no_message_is_refused_with_its_reason(value, said):
-    assert one("id BIGINT", value) == f"it is no message shop.orders.Order: {said}"
+    assert one("id BIGINT", value) == f"it is not a message shop.orders.Order: {said}"
 
 
 def test_unknown_fields_and_fields_in_another_encoding_are_ignored():
@@ -255,7 +255,7 @@ def test_fields_of_the_older_syntax_have_their_defaults_and_presence():
     assert one(ddl, full, READING) == {"sensor": 1} | row | {"packed": [3]}
     unknown = Reading(sensor=1).SerializeToString() + b"\x28\x09\x30\x09\x30\x01"
     assert one("level STRING, levels ARRAY<STRING>", unknown, READING) == {"level": "HIGH", "levels": ["LOW"]}
-    assert one(ddl, Reading(), READING) == ("it is no message shop.legacy.Reading: it lacks required fields: sensor")
+    assert one(ddl, Reading(), READING) == ("it is not a message shop.legacy.Reading: it lacks required fields: sensor")
 
 
 def test_a_field_that_the_writer_does_not_have_is_null():

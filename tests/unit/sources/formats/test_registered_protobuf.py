@@ -96,7 +96,7 @@ def test_messages_that_are_not_framed_or_name_what_is_not_there_are_bad_alone(re
         7: "the registry has no schema 77",
         8: f"schema {avro} of the registry is AVRO, not Protobuf",
         9: f"schema {broken} of the registry cannot be used: its text ends too early",
-        10: "it is no message shop.orders.Order: Wire format was corrupt",
+        10: "it is not a message shop.orders.Order: Wire format was corrupt",
     }
 
 

@@ -295,7 +295,7 @@ def test_whole_numbers_may_have_a_scale_of_their_own():
     ]
     records, reasons = read(messages)
     assert rows(records, "id", "n") == [(5, 5, False), (5, 3, False)]
-    assert reasons == {2: "3.1 is no whole number"}
+    assert reasons == {2: "3.1 is not a whole number"}
 
 
 def test_records_of_changes_may_have_metadata_of_their_messages():

@@ -48,7 +48,8 @@ from millrace_jobs.changes import (
     with_changes,
 )
 from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
-from millrace_jobs.queries.tables.operators.merging import MAX_WEIGHT, Arrays, MergedPart
+from millrace_jobs.queries.tables.operators.merged_states import MergedStates
+from millrace_jobs.queries.tables.operators.merging import MAX_WEIGHT, Arrays, MergedPart, MergeUfunc
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots, slots_of
 from millrace_jobs.queries.tables.operators.timeline import Timeline, group_numbers
 from millrace_jobs.shown_values import shown_value
@@ -69,6 +70,8 @@ EMITTED: Final = "millrace_emitted"
 class GroupedAggregate:
     """An aggregation by key; its input and its output have the keys and the parts as values.
 
+    A part that an aggregator merges is a state in the input, and a result in the output.
+
     Attributes:
         keys: columns that identify a group; NULL is a key like others. Without keys, all rows are one group.
         parts: columns that are merged.
@@ -83,7 +86,7 @@ class GroupedAggregate:
     """
 
     keys: pa.Schema
-    parts: tuple[MergedPart, ...]
+    parts: tuple[MergedPart | MergedStates, ...]
     window_end: str | None
     of_table: bool
     versions: bool
@@ -113,6 +116,9 @@ class GroupedAggregate:
             raise ValueError(
                 f"{_irreversible(extreme)}, and a table removes rows: aggregate a stream of records instead"
             )
+        states = next((part for part in self.parts if isinstance(part, MergedStates)), None)
+        if self.versions and states is not None:
+            raise ValueError(f"{states.name!r} is merged by an aggregator, which keeps one version: set versions=False")
         if self.slots < 1:
             raise ValueError(f"the state must have at least one slot: {self.slots}: use the default")
         slots_of(self.keys.empty_table(), self.keys.names, self.slots)  # refuses types without a hash
@@ -120,12 +126,12 @@ class GroupedAggregate:
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
         """Schema of the changes of the one input."""
-        return (self.output,)
+        return (changes_of(pa.schema([*self.keys, *(pa.field(part.name, part.type) for part in self.parts)])),)
 
     @property
     def output(self) -> pa.Schema:
         """Schema of the changes of the result."""
-        return changes_of(pa.schema([*self.keys, *(pa.field(part.name, part.type) for part in self.parts)]))
+        return changes_of(pa.schema([*self.keys, *(pa.field(part.name, part.result_type) for part in self.parts)]))
 
     @property
     def lag(self) -> int | None:
@@ -165,7 +171,7 @@ class GroupedAggregate:
         return None if state.wake is None else state.wake + self.input_lag
 
     def _read(self, rows: pa.Table) -> pa.Table:
-        rows = rows.select(self.output.names).cast(self.output)
+        rows = rows.select(self.output.names).cast(self.inputs[0])
         for position, field in enumerate(self.keys):
             if pa.types.is_floating(field.type):
                 rows = rows.set_column(position, field, normalized(rows.column(position).combine_chunks()))
@@ -267,7 +273,7 @@ class _Merge:
         return starts < self._watermark if self._aggregate.final else starts <= self._watermark
 
     def _before_and_after(
-        self, array: NDArray[np.int64], ufunc: np.ufunc, identity: int
+        self, array: NDArray[np.int64], ufunc: MergeUfunc, identity: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         before = np.where(self._followed_row >= 0, array[self._followed_row], identity)
         added = np.full(len(before), identity, before.dtype)
@@ -383,5 +389,5 @@ def _checked_weights(aggregate: GroupedAggregate, rows: pa.Table) -> Integers:
     return weights
 
 
-def _irreversible(part: MergedPart) -> str:
+def _irreversible(part: MergedPart | MergedStates) -> str:
     return f"column {part.name!r} is merged by {part.merge}, from which no row can be removed"

@@ -70,6 +70,11 @@ class MergedPart:
             raise ValueError(f"column {self.name!r} of type {self.type} has no {self.merge}: use a type with an order")
 
     @property
+    def result_type(self) -> pa.DataType:
+        """Type of the column in the output."""
+        return self.type
+
+    @property
     def state(self) -> list[pa.Field]:
         """The columns that are stored."""
         return [pa.field(self.name, self.type), *(pa.field(f"{self.name}.{each}", pa.int64()) for each in self._counts)]
@@ -98,14 +103,26 @@ class MergedPart:
         return _FloatSum(columns, weights) if _is_float(self.type) else _ExactSum(self, columns, weights)
 
 
+class MergeUfunc(Protocol):
+    """What a merge needs of a ufunc."""
+
+    def __call__(self, one: NDArray[Any], other: NDArray[Any], /) -> NDArray[Any]:
+        """Merge the elements of two arrays."""
+        ...
+
+    def at(self, array: NDArray[Any], places: Integers, others: NDArray[Any], /) -> None:
+        """Merge elements into those at some places of an array; a place may be there several times."""
+        ...
+
+
 class Merger(Protocol):
     """One part of the states and rows of a batch: their arrays, and what arrays of the same kind mean after a merge."""
 
     arrays: Arrays
 
     @property
-    def ufunc(self) -> np.ufunc:
-        """The ufunc that merges two elements of each array."""
+    def ufunc(self) -> MergeUfunc:
+        """What merges two elements of each array."""
         ...
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ class Timeline:
         found = self._previous(mask)
         return np.where(found >= self.first, found, -1)
 
-    def merged(self, ufunc: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    def merged(self, ufunc: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]], values: NDArray[Any]) -> NDArray[Any]:
         """Return, for each version, the values of its group's versions so far, itself included, merged by ``ufunc``.
 
         Step k merges what lies 2^k versions before, so the longest group decides how many steps there are.

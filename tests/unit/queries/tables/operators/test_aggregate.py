@@ -148,6 +148,7 @@ def rows_of_records(batch, windowed, parts):
     ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(("windowed", "final"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("versions", [False, True])
 @pytest.mark.parametrize("parts", [SUMS, EXTREMES], ids=["sums", "extremes"])

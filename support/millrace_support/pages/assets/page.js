@@ -1,7 +1,7 @@
-// Fetches the page again every two seconds while it is visible, and replaces the sections that have changed.
+// Fetches the page again every few seconds while it is visible, and replaces the sections that have changed.
 // What a reader has opened, focused or selected stays as it is. Without this script, the page is read by reloading it.
 "use strict";
-const SECONDS = 2;
+const { seconds: SECONDS, lost: LOST, source: SOURCE } = document.body.dataset;
 const updates = document.getElementById("updates");
 const announce = document.getElementById("announce");
 
@@ -27,7 +27,7 @@ function insert(fresh) {
 async function update() {
   if (document.hidden) return;
   try {
-    const answer = await fetch(location.pathname, { cache: "no-store" });
+    const answer = await fetch(SOURCE ?? location.pathname, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.status);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const before = document.getElementById("verdict-title").textContent;
@@ -45,7 +45,7 @@ async function update() {
     if (title !== before) announce.textContent = title;
   } catch {
     if (!document.body.classList.contains("stale"))
-      updates.textContent = `No answer since ${new Date().toISOString().slice(11, 19)} UTC: the run has ended, or its port is closed. Its terminal or log says why.`;
+      updates.textContent = `No answer since ${new Date().toISOString().slice(11, 19)} UTC: ${LOST}`;
     document.body.classList.add("stale");
   }
 }

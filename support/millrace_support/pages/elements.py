@@ -1,7 +1,7 @@
 """Elements of HTML and SVG as a tree: its serializer escapes every text and attribute, so no caller has to.
 
-Names, errors and keys come from users of a cluster. Texts of ``script`` and ``style`` would not be escaped, so the page
-has neither: they are files of their own.
+Names, errors and keys come from users of a cluster. Texts of ``script`` and ``style`` are not escaped, so no text of
+theirs is in one: the live page has neither, since they are files of their own, and a report has only that style.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read access to a StreamQuery of the API server, for the commands that show it."""
+"""Read access to a StreamQuery of the API server, for the commands and the page that show it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ class QueryView:
     def namespace(self) -> str:
         """Namespace of the query."""
         return str(self.body["metadata"]["namespace"])
+
+    @property
+    def created(self) -> str | None:
+        """When the query was created, as a Kubernetes timestamp; None if that is unknown."""
+        found = self.body["metadata"].get("creationTimestamp")
+        return None if found is None else str(found)
 
     @property
     def generation(self) -> int:

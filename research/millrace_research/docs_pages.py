@@ -1,4 +1,4 @@
-"""What benchmarks write into the docs: a part of a page, and the style of plots."""
+"""What reruns and benchmarks write into the docs of a checkout: a part of a page, and the style of plots."""
 
 from __future__ import annotations
 
