@@ -20,7 +20,13 @@ from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.queries.execution import Execution
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.tables.grouping import TypesOf
-from millrace_jobs.queries.tables.needs import aggregates_changing_groups, holds_back, reads_tables, times_ahead
+from millrace_jobs.queries.tables.needs import (
+    aggregates_changing_groups,
+    holds_back,
+    keeps_times,
+    reads_tables,
+    times_ahead,
+)
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import (
     Join,
@@ -36,6 +42,7 @@ from millrace_jobs.queries.tables.translation import translate
 
 _CHOSEN = "the algorithm is native"
 _HISTORY = "spec.sink.table.history"
+_CHANGELOG = "spec.sink.files.key"
 
 
 def compile_tables(
@@ -54,7 +61,7 @@ def compile_tables(
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
     held = holds_back(spec)
-    beyond_spark = held or spec.sink.has_history
+    beyond_spark = held or keeps_times(spec)
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, parsed):
         return _native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
@@ -71,11 +78,16 @@ def compile_tables(
             query = _held_back(query, spec)
         if spec.sink.has_history:
             query = _with_versions(query)
+        elif keeps_times(spec):
+            query = _with_times(query)
     except NotATableQueryError as reason:
         if held:
             raise not_held_back(str(reason), spec) from None
         if spec.sink.has_history:
             problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
+            raise MillraceError(problem) from None
+        if keeps_times(spec):
+            problem = Problem(f"the result can have no changelog: {reason}", "leave key out", field=_CHANGELOG)
             raise MillraceError(problem) from None
         if not reads_tables(spec):
             return _native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
@@ -91,7 +103,10 @@ def compile_tables(
     shown = [output.sink.kind for output in eager if not output.sink.replaces_rows]
     if query.contents is Contents.TABLE and shown and not query.replaces:
         message = f"the rows of the result change, which {shown[0]} cannot show"
-        hint = "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta or sink.iceberg with a key"
+        hint = (
+            "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta, sink.iceberg or sink.files "
+            "with a key"
+        )
         raise MillraceError(Problem(message, hint, field="spec.sink"))
     return query
 
@@ -134,6 +149,13 @@ def _with_versions(query: TableQuery) -> TableQuery:
     """Return the query with all versions of its rows."""
     if query.contents is not Contents.TABLE:
         raise NotATableQueryError("its rows are records of a stream, which have no versions")
+    return replace(_with_times(query), ends=True)
+
+
+def _with_times(query: TableQuery) -> TableQuery:
+    """Return the query with the periods of its rows; those of records are known without versions."""
+    if query.contents is not Contents.TABLE:
+        return query
     if lag_of(query.relation) is None:
         raise NotATableQueryError("nothing limits how far behind the watermark its rows can still change")
     return replace(query, versions=True)

@@ -15,7 +15,13 @@ from millrace_api.sql.parsed_query import ParsedQuery
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
-    return reads_tables(spec) or query.has_joins or spec.sink.has_history or aggregates_changing_groups(spec, query)
+    return reads_tables(spec) or query.has_joins or keeps_times(spec) or aggregates_changing_groups(spec, query)
+
+
+def keeps_times(spec: Spec) -> bool:
+    """Whether the sink has to know from when each row is valid: for its history, or for a changelog in files."""
+    is_changelog = spec.sink.has_changelog and spec.emit is Emit.ON_UPDATE and spec.additional_outputs is None
+    return spec.sink.has_history or is_changelog
 
 
 def holds_back(spec: Spec) -> bool:
