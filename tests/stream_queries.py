@@ -137,8 +137,6 @@ REFUSED = [
             when_planned=True),
     Refused(f"SELECT DISTINCT e.n FROM e LEFT JOIN c ON e.n = c.n AND {NEAR}", "line 1, column 33", "under emit OnUpdate",
             "OnWindowClose"),
-    Refused("SELECT count(*) AS k FROM e GROUP BY session_window(at, '30 seconds')", "line 1, column 38",
-            "session_window is not possible under emit OnUpdate", "OnWindowClose"),
     Refused(f"SELECT window, max(k) AS m FROM ({PER_MINUTE}) GROUP BY window", "line 1, column 1",
             "an aggregate of an aggregate", "examples/15-nexmark-q5-hot-items.yaml"),
     Refused("SELECT DISTINCT count(*) AS k FROM e GROUP BY who", "line 1, column 1", "aggregate of an aggregate",

@@ -18,6 +18,7 @@ from millrace_jobs.queries.tables.operators.upserts import DELETE, UpsertedTable
 from millrace_jobs.sinks.base import ResultKeys
 from millrace_jobs.sinks.files.changelog import changelog
 
+from .changelogs import run
 from .cli import Project
 from .die_after_writing import die_after_writing
 from .joined import as_tables, joining
@@ -31,11 +32,6 @@ VALUES = pa.schema([("who", pa.string()), ("n", pa.int64())])
 CHANGELOG = {"files": {"path": "out", "format": "parquet", "key": ["who"]}}
 DATED = """SELECT p.who, p.n, q.n AS plan FROM prices p LEFT JOIN plans q ON p.who = q.who WHERE p.n % 4 > 0"""
 NEWEST = "(SELECT who, max({0}.at) AS since, max_by(n, {0}.at) AS n FROM {0} GROUP BY who)"
-
-
-def run(project: Project, file: str) -> None:
-    result = project.millrace("run", file, "--once")
-    assert (result.status, result.err) == (0, ""), result
 
 
 def newest(folder: Path, columns: str) -> set[tuple[object, ...]]:

@@ -12,7 +12,10 @@ from sqlglot import exp
 from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, StreamingSql, to_sql
 from millrace_api.sql.intervals import LengthError, window_lengths
 
-_WINDOWS = ("window", "session_window")
+SESSION = "session_window"
+"""Name of the function that makes sessions, and of its value in a SELECT with it."""
+
+_WINDOWS = ("window", SESSION)
 
 WindowPart = Literal["window", "start", "end"]
 _PARTS: tuple[WindowPart, ...] = ("window", "start", "end")
@@ -151,6 +154,11 @@ def _resolved(node: exp.Expr, select: exp.Select, aliases: Mapping[str, exp.Expr
 def is_window(node: exp.Expr) -> bool:
     """Return whether ``node`` is a call of ``window``."""
     return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
+
+
+def is_session(node: exp.Expr) -> bool:
+    """Return whether ``node`` is a call of ``session_window``."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == SESSION
 
 
 def is_any_window(node: exp.Expr) -> bool:

@@ -173,9 +173,6 @@ class _StreamCheck:
         elif isinstance(node, exp.Pivot) and not node.unpivot:
             hint = "write a column for each value, such as sum(n) FILTER (WHERE k = 'a') AS a, and GROUP BY the others"
             yield self._at(self._keywords.before(node, TokenType.PIVOT), "streams have no PIVOT", hint)
-        elif name == "session_window" and self._updates:
-            hint = "write emit: OnWindowClose, and a watermark for the source"
-            yield self._at(node.meta.get("start"), f"session_window is not possible under emit {self._emit}", hint)
         elif name == "monotonically_increasing_id":
             yield self._at(node.meta.get("start"), f"streams have no {name}", "write uuid()")
 

@@ -31,7 +31,8 @@ from millrace_jobs.changes import FROM, TO, WEIGHT
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.tables.grouping import merge_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.queries.tables.operators.closing import CLOSING
+from millrace_jobs.queries.tables.operators.emission import Emission
 from millrace_jobs.queries.tables.operators.interface import OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.merged_states import MergedStates
 from millrace_jobs.queries.tables.stages import run_stage, values_schema

@@ -14,12 +14,15 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
-from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT
+from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT, changes_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.queries.tables.operators.closing import CLOSING, CLOSINGS
+from millrace_jobs.queries.tables.operators.emission import Emission
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
+from millrace_jobs.queries.tables.operators.result_emission import ResultEmission
+from millrace_jobs.queries.tables.operators.sessions import START, SessionAggregate
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
@@ -64,8 +67,17 @@ class RelationBuilder:
     """Numbers for the stages of the query."""
 
     def result(self) -> DataFrame:
-        """Return the changes of the query's result, with the columns in ``query.items``."""
-        return self.rows(self.query.relation, frozenset(_columns(self.query.items)), versions=self.query.versions)
+        """Return the changes of the query's result, with the columns in ``query.items``, for each of its outputs."""
+        needed, holds = frozenset(_columns(self.query.items)), self.query.holds
+        waits = any(hold is not None for hold in holds)
+        closings = frozenset(CLOSINGS.names) if waits else frozenset[str]()
+        rows = self.rows(self.query.relation, needed | closings, versions=self.query.versions)
+        if waits:
+            return self._stage(ResultEmission(changes_of(values_schema(rows)), holds), [rows], [[FROM]])
+        if not holds:
+            return rows
+        numbers = F.array(*(F.lit(number) for number in range(len(holds))))
+        return rows.withColumn(OUTPUT, F.explode(numbers))  # all are emitted as they are made
 
     def rows(self, relation: Relation, needed: frozenset[str], *, versions: bool) -> DataFrame:
         """Return the changes of a relation with the columns that are needed; of all ``versions``, or of the latest."""
@@ -77,6 +89,8 @@ class RelationBuilder:
             return self._selection(relation, needed, versions=versions)
         if isinstance(relation, Enriched):
             return self._enriched(relation, needed, versions=versions)
+        if isinstance(relation, Grouping) and relation.session:
+            return self._sessions(relation)
         if isinstance(relation, Grouping):
             return self._grouping(relation, versions=versions and not relation.final)
         assert not isinstance(relation, Static)  # nothing but ``Enriched`` reads it
@@ -109,13 +123,13 @@ class RelationBuilder:
 
     def _selection(self, selection: Selection, needed: frozenset[str], *, versions: bool) -> DataFrame:
         items = [(sql, name) for sql, name in selection.items if name in needed]
-        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)]))
+        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)])) | needed.intersection(CLOSINGS.names)
         rows = self.rows(selection.input, below if selection.items else needed | below, versions=versions)
         if selection.where:
             rows = rows.where(selection.where)
         if not selection.items:
             return rows
-        marks = [OUTPUT] if OUTPUT in rows.columns else []
+        marks = [name for name in (OUTPUT, *CLOSINGS.names) if name in rows.columns]
         return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *marks, *CHANGE.names)
 
     def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
@@ -154,6 +168,42 @@ class RelationBuilder:
         at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
         return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
 
+    def _sessions(self, grouping: Grouping) -> DataFrame:
+        window, closing, is_last = grouping.window, grouping.closing, grouping is self.query.groups
+        assert window is not None
+        assert closing is not None
+        (_, start), (_, end), *keys = grouping.keys
+        columns = [*keys, (f"unix_micros({window.column})", START), *((part.sql, part.name) for part in grouping.parts)]
+        rows = self.rows(grouping.input, frozenset(_columns(sql for sql, _ in columns)), versions=False)
+        rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
+        values = values_schema(rows)
+        sessions = SessionAggregate(
+            pa.schema([values.field(name) for _, name in keys]),
+            tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
+            window.size,
+            checked=not _is_source(grouping.input),
+            input_lag=closing.lag,
+        )
+        operator: TableOperator = sessions
+        ahead: tuple[int | None, ...] = (0,) if grouping.final else ()
+        if is_last and self.query.ahead:
+            ahead = self.query.ahead
+        if ahead:
+            operator = OperatorChain(sessions, Emission(sessions.output, (*sessions.keys.names, START, CLOSING), ahead))
+        changes = self._stage(operator, [rows], [sessions.keys.names])
+        last = f"{CLOSING} - {sessions.closes_after - sessions.gap}L"  # the end of a session
+        periods = [f"{last} AS {FROM}", f"{last} + 1L AS {TO}"] if grouping.final else [FROM, TO]
+        marks = [OUTPUT] if OUTPUT in changes.columns and not grouping.final else []
+        return changes.selectExpr(
+            *(name for _, name in keys),
+            f"timestamp_micros({START}) AS {start}",
+            f"timestamp_micros({last}) AS {end}",
+            *(part.name for part in grouping.parts),
+            *marks,
+            *periods,
+            WEIGHT,
+        )
+
     def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
         """Return the rows of a grouping's input, each once for every window that it is in."""
         if grouping.window is None:
@@ -169,16 +219,23 @@ class RelationBuilder:
         versions |= any(contents_of(side) is not Contents.TABLE for side in (join.left, join.right))
         periods = join.match.periods if join.match is not None else {}
         read = {side: _columns([*join.keys[side], *periods.get(side, ())]) for side in _SIDES}
-        wanted = needed.union(*read.values())
-        rows = {side: self.rows(getattr(join, side), wanted, versions=versions) for side in _SIDES}
+        # until when a result can change follows from the records of streams alone
+        kept = {
+            side: needed.difference(CLOSINGS.names if contents_of(getattr(join, side)) is Contents.TABLE else ())
+            for side in _SIDES
+        }
+        rows = {
+            side: self.rows(getattr(join, side), kept[side].union(*read.values()), versions=versions) for side in _SIDES
+        }
         # a row keeps the columns that its keys and periods are made of only if something else needs them
-        rows = {side: self._keyed(rows[side], join, side, needed) for side in _SIDES}
+        rows = {side: self._keyed(rows[side], join, side, kept[side]) for side in _SIDES}
         rows = self._with_common_types(rows, len(join.keys["left"]))
         operator = TemporalJoin(
             self._input(join, "left", rows["left"]),
             self._input(join, "right", rows["right"]),
             versions=versions,
             final=join.final,
+            closes=needed.issuperset(CLOSINGS.names),
         )
         keys = [operator.left.keys, operator.right.keys]
         buckets = self.query.stream_join_buckets if joins_streams(join) else BUCKETS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -22,12 +23,16 @@ from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.tables.grouping import TypesOf
 from millrace_jobs.queries.tables.needs import (
     aggregates_changing_groups,
+    changes_sessions,
     holds_back,
     keeps_times,
     reads_tables,
+    shortest_delay,
     times_ahead,
 )
+from millrace_jobs.queries.tables.operators.closing import CLOSING, LONELY_UNTIL
 from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.operators.result_emission import Hold
 from millrace_jobs.queries.tables.relations import (
     Join,
     Relation,
@@ -61,7 +66,7 @@ def compile_tables(
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
     held = holds_back(spec)
-    beyond_spark = held or keeps_times(spec)
+    beyond_spark = held or keeps_times(spec) or changes_sessions(spec, parsed)
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, parsed):
         return _native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
@@ -69,13 +74,16 @@ def compile_tables(
     closes = not eager
     sources = {name.lower(): _traits(spec.sources[name], schema) for name, schema in schemas.items()}
     final_joins = closes or any(not output.sink.replaces_rows for output in eager)
+    translated = partial(translate, parsed, sources, types_of, partitions=partitions, final_groups=closes and not held)
     try:
-        query = translate(
-            parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
-        )
-        query = replace(query, functions=_own_types(spec, parsed))
-        if held:
+        query = translated(final_joins=final_joins)
+        if held and query.groups is None:
+            holds = _holds(spec)
+            eager_joins = any(hold is None or hold.until != CLOSING for hold in holds)
+            query = _results_held_back(translated(final_joins=not eager_joins), holds, spec)
+        elif held:
             query = _held_back(query, spec)
+        query = replace(query, functions=_own_types(spec, parsed))
         if spec.sink.has_history:
             query = _with_versions(query)
         elif keeps_times(spec):
@@ -89,6 +97,9 @@ def compile_tables(
         if keeps_times(spec):
             problem = Problem(f"the result can have no changelog: {reason}", "leave key out", field=_CHANGELOG)
             raise MillraceError(problem) from None
+        if changes_sessions(spec, parsed):
+            message = f"session_window is not possible under emit {eager[0].emit}: {reason}"
+            raise MillraceError(Problem(message, "write emit: OnWindowClose", field="spec.query.sql")) from None
         if not reads_tables(spec):
             return _native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
         hint = "leave that out, or read the source as a stream, without table"
@@ -137,12 +148,35 @@ def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], re
 
 def _held_back(query: TableQuery, spec: Spec) -> TableQuery:
     """Return the query with the groups of its result held back until event time reaches the end of their window."""
-    if query.groups is None:
-        raise NotATableQueryError("its rows are not groups")
-    if query.groups.closing is None:
+    assert query.groups is not None, "other results are held back by ``_results_held_back``"
+    ahead = times_ahead(spec, query.groups.closing.lag if query.groups.closing is not None else 0)
+    waits = any(each is not None for each in ahead)
+    if waits and query.groups.closing is None:
         raise NotATableQueryError("its groups have no window, and no event time in their key")
-    ahead = times_ahead(spec, query.groups.closing.lag)
-    return replace(query, ahead=ahead, waits=query.waits or any(each is not None for each in ahead))
+    return replace(query, ahead=ahead, waits=query.waits or waits)
+
+
+def _holds(spec: Spec) -> tuple[Hold | None, ...]:
+    """Return what each output holds back of results that are no groups.
+
+    A sink that cannot replace rows gets those that are final, as under ``OnWindowClose``.
+    """
+    lazy = Hold(LONELY_UNTIL, shortest_delay(spec))
+    by_strategy = {Emit.ON_UPDATE: None, Emit.ON_WINDOW_END: lazy, Emit.ON_WINDOW_CLOSE: Hold(CLOSING)}
+    return tuple(
+        by_strategy[output.emit] if output.sink.replaces_rows else Hold(CLOSING) for output in spec.outputs.values()
+    )
+
+
+def _results_held_back(query: TableQuery, holds: tuple[Hold | None, ...], spec: Spec) -> TableQuery:
+    """Return the query with results of joins held back; records are final, and rows of tables never are."""
+    if query.contents is Contents.RECORDS and not query.has_join:
+        raise NotATableQueryError("its rows are neither groups nor results of a join")
+    if query.contents is Contents.TABLE and any(output.emit is not Emit.ON_UPDATE for output in spec.outputs.values()):
+        raise NotATableQueryError("its rows are those of a table, which are never final: write emit: OnUpdate")
+    if query.contents is not Contents.RESULTS:
+        holds = (None,) * len(holds)
+    return replace(query, holds=holds, waits=query.waits or any(hold is not None for hold in holds))
 
 
 def _with_versions(query: TableQuery) -> TableQuery:
@@ -153,8 +187,8 @@ def _with_versions(query: TableQuery) -> TableQuery:
 
 
 def _with_times(query: TableQuery) -> TableQuery:
-    """Return the query with the periods of its rows; those of records are known without versions."""
-    if query.contents is not Contents.TABLE:
+    """Return the query with the periods of its rows; those of records and of sessions are known without versions."""
+    if query.contents is not Contents.TABLE or (query.groups is not None and query.groups.session):
         return query
     if lag_of(query.relation) is None:
         raise NotATableQueryError("nothing limits how far behind the watermark its rows can still change")

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, TimestampType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
-from millrace_api.sql.groups import group_expressions, is_window, select_aliases
+from millrace_api.sql.groups import SESSION, group_expressions, is_session, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, is_scalar, part_type
 from millrace_jobs.queries.sql_aggregates import (
     GroupingKey,
@@ -22,7 +22,7 @@ from millrace_jobs.queries.sql_aggregates import (
     without_aliases,
     without_lateral_aliases,
 )
-from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.queries.tables.relations import (
@@ -49,6 +49,23 @@ def takes_rows_back(select: exp.Select) -> bool:
     return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
 
 
+def without_sessions(select: exp.Select) -> tuple[exp.Select, bool]:
+    """Return a SELECT with its sessions written as windows of the length of their gap, and whether it has some."""
+    if not own_sessions(select):
+        return select, False
+    written = select.copy().transform(_as_window)
+    assert isinstance(written, exp.Select)
+    return written, True
+
+
+def _as_window(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Identifier) and node.name.lower() == SESSION and isinstance(node.parent, exp.Column):
+        return exp.to_identifier("window")
+    if is_session(node):
+        return exp.Anonymous(this="window", expressions=node.expressions)
+    return node
+
+
 def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
     """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
     merge = _MERGES.get(part.merge.partition("(")[0])
@@ -70,6 +87,7 @@ class GroupTranslation:
         labels: what the query calls the internal columns.
         internal: returns a new internal name for what the query calls so.
         final: whether only groups that can no longer change are wanted.
+        session: whether the window in ``select`` is a session with a gap of this length.
     """
 
     select: exp.Select
@@ -80,6 +98,7 @@ class GroupTranslation:
     labels: Mapping[str, str]
     internal: Callable[[str], str]
     final: bool
+    session: bool = False
 
     def result(self) -> Scope:
         """Return the groups as rows; raises NotATableQueryError for what the operators on tables do not do."""
@@ -97,9 +116,11 @@ class GroupTranslation:
         keys, aggregates = self._keys, self._aggregates
         if self.final and self._closing is None:
             raise NotATableQueryError("a group without a window or event time in its key is never final")
+        if self.session:
+            self._check_sessions()
         grouping = Grouping(
             self.input, tuple((key.sql, key.name) for key in keys), self._window, self._closing,
-            tuple(self._parts(aggregates)), self.final, self.scope.lag,
+            tuple(self._parts(aggregates)), self.final, self.scope.lag, self.session,
         )  # fmt: skip
         contents = contents_of(grouping)
         names, items, closings = [], [], {}
@@ -107,12 +128,12 @@ class GroupTranslation:
         for item, resolved in zip(self._items, self._resolved_items, strict=True):
             internals = []
             for text in self._columns_of(resolved):
-                internal = self.internal(_result_name(item) or to_sql(item))
+                internal = self.internal(self._result_name(item) or to_sql(item))
                 internals.append(internal)
                 items.append((text, internal))
                 if text in key_closings:
                     closings[internal] = key_closings[text]
-            names.append(Name("", _result_name(item), *internals))
+            names.append(Name("", self._result_name(item), *internals))
         self.types.update(self._types_of_items(grouping, items))
         having = self._over_groups(self._having) if self._having is not None else ""
         renamed = dict(items)
@@ -126,6 +147,16 @@ class GroupTranslation:
             keys=(primary,) if all(primary) else (),
             lag=grouping.result_lag,
         )
+
+    def _check_sessions(self) -> None:
+        if self.scope.contents is not Contents.RECORDS:
+            raise NotATableQueryError("the rows of its sessions can change, and one that goes could split a session")
+        if self._closing is None:
+            raise NotATableQueryError("its sessions are not over event time, so they never close")
+
+    def _result_name(self, item: exp.Expr) -> str:
+        name = "window" if is_window(item) else item.alias_or_name.lower()
+        return SESSION if self.session and name == "window" else name
 
     @cached_property
     def _items(self) -> list[exp.Expr]:
@@ -205,8 +236,9 @@ class GroupTranslation:
             yield from ((key.name, closings[key.sql] + 1) for key in self._keys if key.sql in closings)
         elif self._closing is not None:
             start, end = self._keys[:2]
-            yield start.name, self._window.size + self._closing.lag
-            yield end.name, self._closing.lag
+            if not self.session:  # which can grow for any time after its start
+                yield start.name, self._window.size + self._closing.lag
+            yield end.name, self._closing.lag + self.session
 
     @cached_property
     def _resolved_items(self) -> list[exp.Expr]:
@@ -272,10 +304,6 @@ class GroupTranslation:
         names = [*(name for _, name in grouping.keys), *(part.name for part in grouping.parts)]
         found = self.types_of({name: self.types[name] for name in names}, [text for text, _ in items])
         return {internal: kind for (_, internal), kind in zip(items, found, strict=True)}
-
-
-def _result_name(item: exp.Expr) -> str:
-    return "window" if is_window(item) else item.alias_or_name.lower()
 
 
 def _is_named_window(node: exp.Expr) -> bool:

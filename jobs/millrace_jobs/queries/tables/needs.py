@@ -9,13 +9,14 @@ from sqlglot import exp
 
 from millrace_api.model.sources import Watermark
 from millrace_api.model.streamquery import Emit, Spec
-from millrace_api.sql.groups import is_aggregate
+from millrace_api.sql.groups import is_aggregate, is_session
 from millrace_api.sql.parsed_query import ParsedQuery
 
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
-    return reads_tables(spec) or query.has_joins or keeps_times(spec) or aggregates_changing_groups(spec, query)
+    """Whether a query joins, reads or keeps versions of tables, or has groups that change beyond what Spark does."""
+    changes = aggregates_changing_groups(spec, query) or changes_sessions(spec, query)
+    return reads_tables(spec) or query.has_joins or keeps_times(spec) or changes
 
 
 def keeps_times(spec: Spec) -> bool:
@@ -47,6 +48,19 @@ def aggregates_changing_groups(spec: Spec, query: ParsedQuery) -> bool:
     return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
 
 
+def changes_sessions(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether sessions are emitted before they are final, which Spark does not do."""
+    closes = all(output.emit is Emit.ON_WINDOW_CLOSE for output in spec.outputs.values())
+    return not closes and any(map(own_sessions, query.tree.find_all(exp.Select)))
+
+
+def own_sessions(select: exp.Select) -> list[exp.Expr]:
+    """Return the sessions of a SELECT without those of its subqueries."""
+    return [
+        call for call in select.find_all(exp.Anonymous) if is_session(call) and call.find_ancestor(exp.Select) is select
+    ]
+
+
 def own_aggregates(select: exp.Select) -> list[exp.Expr]:
     """Return the aggregate calls of a SELECT without those of its subqueries."""
     calls = select.find_all(exp.Func)
@@ -60,11 +74,15 @@ def timed_sources(spec: Spec) -> dict[str, Watermark]:
     return {name: source.watermark for name, source in sources.items() if source.watermark is not None}
 
 
+def shortest_delay(spec: Spec) -> int:
+    """Return how far event time is ahead of the watermark, in microseconds."""
+    return min(watermark.delay.microseconds for watermark in timed_sources(spec).values())
+
+
 def times_ahead(spec: Spec, lag: int) -> tuple[int | None, ...]:
     """Return how long before its group closes each output of a query emits a row first; see ``operators.emission``.
 
     ``lag`` is how long after the end of its window a group closes, in microseconds.
     """
-    delay = min(watermark.delay.microseconds for watermark in timed_sources(spec).values())
-    ahead = {Emit.ON_UPDATE: None, Emit.ON_WINDOW_END: lag + delay, Emit.ON_WINDOW_CLOSE: 0}
+    ahead = {Emit.ON_UPDATE: None, Emit.ON_WINDOW_END: lag + shortest_delay(spec), Emit.ON_WINDOW_CLOSE: 0}
     return tuple(ahead[output.emit] for output in spec.outputs.values())

@@ -144,10 +144,14 @@ class Grouping:
     """Whether only groups that can no longer change are emitted, as records of a stream."""
     lag: int | None
     """How far, in microseconds, the changes of the input can be behind the watermark; None without limit."""
+    session: bool = False
+    """Whether the window is a session, whose gap is the window's size."""
 
     @property
     def result_lag(self) -> int | None:
         """How far the changes of the groups can be behind it; a final group is a record of the end of its time."""
+        if self.session and not self.final:
+            return None  # a session is as old as its first record
         return self.closing.lag if self.final and self.closing is not None else self.lag
 
 

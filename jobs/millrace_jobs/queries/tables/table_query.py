@@ -29,6 +29,7 @@ from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.needs import keeps_times, timed_sources
 from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.operators.result_emission import Hold
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
@@ -67,8 +68,10 @@ class TableQuery(Execution):
     """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
 
     ``ahead``: how long before its group closes a row of the result is emitted first, for each output, as in
-    ``operators.emission``; empty if changes are emitted as they are made. ``waits``: some results wait for the
-    watermark. ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records.
+    ``operators.emission``; empty if changes are emitted as they are made. ``holds``: what each output holds back of
+    results that are no groups, as in ``operators.result_emission``; empty for one output that holds back nothing.
+    ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
+    after the event time of its records.
     ``labels`` are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with
     their types, in the order in which its state has them. ``key`` has the places of the result's columns that identify
     a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest. ``ends``:
@@ -91,6 +94,7 @@ class TableQuery(Execution):
     partitions: int
     key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
+    holds: tuple[Hold | None, ...] = ()
     versions: bool = False
     ends: bool = False
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -112,8 +116,10 @@ class TableQuery(Execution):
 
     @property
     def replaces(self) -> bool:
-        """Whether a row of the result is taken back only by a newer one of its group."""
-        return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+        """Whether a row of the result is taken back only by a newer one of its group, which sessions merge."""
+        if self.groups is None or self.groups.session:
+            return False
+        return contents_of(self.groups.input) is Contents.RECORDS
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the changes of the result; ``routed``: the hot keys of joins are matched by the plan's workers."""
@@ -220,7 +226,8 @@ class TableQuery(Execution):
         if keeps_times(spec):
             return ResultKeys(columns, weighted=True, versioned=self.versions, lag=lag_of(self.relation) or 0)
         weighted, grouping = self.is_weighted(spec), self.groups
-        closing = grouping.closing if grouping is not None and grouping.window is not None else None
+        has_window = grouping is not None and grouping.window is not None and not grouping.session
+        closing = grouping.closing if grouping is not None and has_window else None
         if closing is None or not weighted or spec.emit is not Emit.ON_UPDATE:
             return ResultKeys(columns, weighted=weighted)
         return ResultKeys(columns, window_in_key(columns, names, groups, closing.lag), weighted=True)
@@ -277,7 +284,8 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
     elif isinstance(relation, Grouping):
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
-        window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
+        kind = "session with a gap" if relation.session else "window"
+        window = f" and {kind} of {seconds(relation.window.size)}" if relation.window is not None else ""
         state = "state forever" if relation.closing is None else "state until the watermark passes the group"
         yield f"group    by {keys}{window}; {state}"
     elif isinstance(relation, Upserted):

@@ -11,8 +11,8 @@ from sqlglot import exp
 from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
-from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
-from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back, without_sessions
+from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
 from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import (
@@ -107,7 +107,7 @@ class _Translation:
         select = _plain_select(query)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_joins, self._final_groups
-        if groups and not takes_rows_back(select):  # what is below must not change any more
+        if groups and (not takes_rows_back(select) or own_sessions(select)):  # what is below must not change any more
             self._final_joins = self._final_groups = True
         scope, wheres = self._rows(select)
         self._final_joins, self._final_groups = before
@@ -247,8 +247,9 @@ class _Translation:
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
         rows = _where(scope, wheres)
+        plain, session = without_sessions(select)
         made = GroupTranslation(
-            select, scope, rows, self._types, self._types_of, self.labels, self._internal, final=self._final_groups
+            plain, scope, rows, self._types, self._types_of, self.labels, self._internal, self._final_groups, session
         )
         result = made.result()
         self.waits |= self._final_groups

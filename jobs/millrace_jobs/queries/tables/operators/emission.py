@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import FOREVER, OUTPUT, WEIGHT, changes_of, values_of
+from millrace_jobs.queries.tables.operators.closing import CLOSING
 from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult, StoreFolder
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots, slots_of
 from millrace_jobs.queries.tables.operators.timeline import group_numbers
-
-CLOSING: Final = "millrace_closing"
-"""Key column with the watermark, in microseconds since 1970, at which a group can no longer change; NULL is never."""
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,10 @@ from millrace_jobs.changes import (
     values_of,
     with_changes,
 )
+from millrace_jobs.queries.tables.operators.closing import CLOSINGS, closing_times
 from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.join_side import JoinInput, JoinSide
-from millrace_jobs.queries.tables.operators.matching import KeyedPeriods, Overlap, key_codes, uncovered
+from millrace_jobs.queries.tables.operators.matching import Integers, KeyedPeriods, Overlap, key_codes, uncovered
 from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT, HotKeys, Split, SplitSide
 
 MOST_RESULTS = 1 << 16
@@ -50,7 +51,8 @@ class TemporalJoin:
     ``versions``: tables are joined version by version; otherwise the join of two tables has only the latest version.
     ``final``: a result is emitted once it cannot change any more. Results of two records are final at once; those
     without a partner, and those with a row of a table, once the watermark has passed. It is not for two tables.
-    ``split``: which keys are hot, and who matches their rows; results do not depend on it.
+    ``split``: which keys are hot, and who matches their rows; results do not depend on it. ``closes``: results have the
+    columns of ``closing.CLOSINGS``, which are made of those of the inputs if these have them.
     """
 
     left: JoinInput
@@ -58,6 +60,7 @@ class TemporalJoin:
     versions: bool
     final: bool = False
     split: Split = NOT_SPLIT
+    closes: bool = False
 
     def __post_init__(self) -> None:
         """Check that the inputs can be joined."""
@@ -65,6 +68,8 @@ class TemporalJoin:
             raise ValueError("rows of a table do not trigger results in a join with a stream, so it cannot keep them")
         if self.final and self.left.is_table and self.right.is_table:
             raise ValueError("results of a join of two tables have no end at which they are final")
+        if self.closes and not self.has_stream:
+            raise ValueError("results of a join of two tables have no time until which they can change")
 
     @property
     def has_stream(self) -> bool:
@@ -84,7 +89,8 @@ class TemporalJoin:
     @property
     def output(self) -> pa.Schema:
         """The values of the left and then the right input, without the columns of matching periods."""
-        return changes_of(pa.schema([*self.left.results, *self.right.results]))
+        closings = CLOSINGS if self.closes else ()
+        return changes_of(pa.schema([*self.left.results, *self.right.results, *closings]))
 
     @property
     def lag(self) -> int | None:
@@ -131,7 +137,19 @@ class TemporalJoin:
             ends = starts + 1
         weights = left.column(WEIGHT).to_numpy() * right.column(WEIGHT).to_numpy()
         values = [*_values(self.left, left), *_values(self.right, right)]
+        if self.closes:
+            closing, lonely = map(np.maximum, closing_times(left), closing_times(right))
+            for side, rows, other in ((self.left, left, self.right), (self.right, right, self.left)):
+                if other.is_table:
+                    closing = np.maximum(closing, self.closing(side, rows))
+            values += [pa.array(closing), pa.array(lonely)]
         return with_changes(pa.Table.from_arrays(values, schema=values_of(self.output)), starts, ends, weights)
+
+    def closing(self, side: JoinInput, rows: pa.Table) -> Integers:
+        """Return the watermark by which the other side has all partners of a side's records, shape ``(rows,)``."""
+        other = self.right if side is self.left else self.left
+        ends = side.matching_periods(rows, versions=True)[1]
+        return np.where(ends > FOREVER - other.reach, FOREVER, ends + other.reach)
 
     def _side(self, side: JoinInput, store: BucketStore, name: str) -> JoinSide:
         later = self.final and not side.is_table and (self.has_table or side.preserved)
@@ -270,6 +288,9 @@ class _Batch:
             *(_values(self._join.left, found) if rows.side is self._left else nulls[self._left]),
             *(_values(self._join.right, found) if rows.side is self._right else nulls[self._right]),
         ]
+        if self._join.closes:
+            own = self._join.closing(rows.side.side, found)
+            values += [pa.array(np.maximum(each, own)) for each in closing_times(found)]
         table = pa.Table.from_arrays(values, schema=values_of(self._join.output))
         return with_changes(table, starts, ends, sign * found.column(WEIGHT).to_numpy())
 
