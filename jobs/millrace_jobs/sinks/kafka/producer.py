@@ -158,6 +158,8 @@ class NumberedProducer:
     def _initialize(self, producer: Producer, broker_errors: BrokerErrors) -> None:
         def initialize() -> None:
             try:
+                # otherwise librdkafka looks for the coordinator before it is connected, and again only after 0.5 s
+                producer.list_topics(self._topic.name, _ANSWER_SECONDS)
                 producer.init_transactions(_ANSWER_SECONDS)
             except KafkaException as error:
                 if error_of(error).code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
