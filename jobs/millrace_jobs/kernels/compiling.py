@@ -43,6 +43,7 @@ class Kernel(Generic[P, R]):
         self._function, self._options, self._is_cached = function, options, is_cached
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, which is compiled if it has not been called with arguments of these types before."""
         return cast("R", self.dispatcher(*args, **kwargs))
 
     @functools.cached_property
@@ -61,7 +62,7 @@ class Kernel(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> Any:
-        """What Numba asks a value for that it meets in a kernel: the type of the function, with all that can call it."""
+        """What Numba asks of a value in a kernel: the type of the function, by which it finds the function itself."""
         return self.dispatcher._numba_type_
 
 
