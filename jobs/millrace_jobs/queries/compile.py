@@ -77,10 +77,10 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     Raises:
         MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
     """
-    for name, schema in schemas.items():
-        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     if spec.query.python is not None:
         return compile_aggregator(spec.query.python, schemas)
+    for name, schema in schemas.items():
+        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     sql = spec.query.sql
     assert sql is not None
     if spec.query.functions is not None:
