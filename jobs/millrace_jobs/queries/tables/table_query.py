@@ -263,7 +263,8 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.left)
         yield from _relation_steps(relation.right)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
-        yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
+        where = "" if relation.where is None else f" AND {relation.where.text}"
+        yield f"join     {relation.type} on {keys}{where}; {_join_state(relation)}"
     elif isinstance(relation, Enriched):
         yield from _relation_steps(relation.input)
         kind = "left" if relation.preserved else "inner"
@@ -285,6 +286,8 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
 def _join_state(join: Join) -> str:
     if join.match is None:
         streams = [side for side in (join.left, join.right) if contents_of(side) is not Contents.TABLE]
+        if join.keeps_versions:
+            return "state until the watermark, the table, and the last record that each of its rows has met"
         return "state until the watermark, and the tables" if streams else "state of both tables"
     if join.match.end:
         return f"state until the watermark passes {join.match.end}"
