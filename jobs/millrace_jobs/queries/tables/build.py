@@ -44,6 +44,7 @@ from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
 if TYPE_CHECKING:
     from millrace_jobs.queries.tables.table_query import TableQuery
 
+_IN_SPARK = {"semi": "left_semi", "anti": "left_anti"}
 _KEPT = {"semi": Kept.WITH_PARTNER, "anti": Kept.WITHOUT_PARTNER}
 
 _SIDES: tuple[Side, Side] = ("left", "right")
@@ -128,7 +129,7 @@ class RelationBuilder:
         rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)
         columns = (f"`{column}` AS {internal}" for column, internal in relation.table.columns)
         table = self.read(relation.table.source).selectExpr(*columns)
-        joined = rows.join(table, F.expr(relation.on), "left" if relation.preserved else "inner")
+        joined = rows.join(table, F.expr(relation.on), _IN_SPARK.get(relation.type, relation.type))
         return joined.select(*(name for name in joined.columns if name in needed or name in CHANGE.names))
 
     def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:

@@ -17,7 +17,8 @@ from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.windows import Window
 
-JoinType = Literal["inner", "left", "right", "full", "semi", "anti"]
+Existing = Literal["semi", "anti"]
+JoinType = Literal["inner", "left", "right", "full"] | Existing
 """A semi join has the left rows that have a partner, and an anti join those that have none; both, no right columns."""
 
 
@@ -144,8 +145,8 @@ class Enriched:
     input: Relation
     table: Static
     on: str
-    preserved: bool
-    """Whether a row without a partner is in the result, with NULL in the columns of the table."""
+    type: Literal["inner", "left"] | Existing
+    """In a left join a row without a partner is in the result, with NULL in the columns of the table."""
 
 
 WINDOW = "millrace_window"

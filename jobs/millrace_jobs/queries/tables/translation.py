@@ -27,6 +27,7 @@ from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.pair_conditions import pair_filter
 from millrace_jobs.queries.tables.relations import (
     Enriched,
+    Existing,
     Join,
     JoinType,
     Relation,
@@ -53,7 +54,7 @@ from millrace_jobs.queries.tables.scopes import (
 )
 from millrace_jobs.queries.tables.table_query import TableQuery
 
-_EXISTS: dict[bool, JoinType] = {False: "semi", True: "anti"}
+_EXISTS: dict[bool, Existing] = {False: "semi", True: "anti"}
 
 
 def translate(
@@ -135,8 +136,11 @@ class _Translation:
                 internals = (internal for _, internal in source.columns if internal in read)
                 yield from (f"{self.labels[each]} {self._types[each].simpleString()}" for each in internals)
 
-    def _rows(self, select: exp.Select) -> tuple[Scope, list[exp.Expr]]:
-        """Return the scope of FROM with its joins, and the conditions of WHERE that are left over."""
+    def _rows(self, select: exp.Select, *, asked: bool = False) -> tuple[Scope, list[exp.Expr]]:
+        """Return the scope of FROM with its joins, and the conditions of WHERE that are left over.
+
+        ``asked``: the SELECT is only asked whether it has a row, so that it can be that of a static table alone.
+        """
         scope = self._read(select.args["from_"].this)
         conditions = conjuncts(select.args["where"].this if select.args.get("where") else None)
         found = [(part, existence_of(part)) for part in conditions]
@@ -145,7 +149,7 @@ class _Translation:
             scope, wheres = self._join(scope, join, wheres)
         for existence in (existence for _, existence in found if existence is not None):
             scope = self._having_partner(scope, existence)
-        if isinstance(scope.relation, Static):
+        if isinstance(scope.relation, Static) and not asked:
             raise NotATableQueryError(f"it reads the static table {scope.relation.source} without a join")
         return scope, wheres
 
@@ -189,6 +193,8 @@ class _Translation:
         using = using_columns(both, join)
         parts = conjuncts(join.args.get("on"))
         if kind in ("semi", "anti"):
+            if not any(source.keys and not source.static for source in self._sources.values()):
+                raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
             equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
             return self._semi_joined(left, right, kind, equal), wheres
         if kind == "inner":  # ON and WHERE mean the same
@@ -217,17 +223,20 @@ class _Translation:
             inner, wheres = self.select(select), []
             items = [exp.column(name.internal) for name in inner.names]
         else:
-            inner, wheres = self._rows(select)
+            inner, wheres = self._rows(select, asked=True)
             stars = _unstarred(select.expressions, inner.names) if existence.value is not None else ()
             items = [correlated(item.unalias(), scope, inner) for item in stars]
         parts = [correlated(part, scope, inner) for part in wheres] + equalities(existence, scope, items)
         return self._semi_joined(scope, inner, kind, parts)
 
-    def _semi_joined(self, left: Scope, right: Scope, kind: JoinType, parts: Sequence[exp.Expr]) -> Scope:
+    def _semi_joined(self, left: Scope, right: Scope, kind: Existing, parts: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the left rows that have a partner or, in an anti join, that have none."""
         both = Scopes(left, right)
-        if isinstance(left.relation, Static) or isinstance(right.relation, Static):
-            raise NotATableQueryError(f"its {kind.upper()} JOIN, or EXISTS, is with a static table")
+        if isinstance(left.relation, Static):
+            raise NotATableQueryError(f"its {kind.upper()} JOIN, IN or EXISTS is of rows of a static table")
+        if isinstance(right.relation, Static):
+            on = " AND ".join(f"({to_sql(part)})" for part in parts) or "true"
+            return replace(left, relation=Enriched(_as_table(left), right.relation, on, kind))
         if left.contents is Contents.TABLE and right.contents is not Contents.TABLE:
             raise NotATableQueryError(
                 "it asks whether a stream has a record for each row of a table, but only records of the stream look up "
@@ -366,7 +375,7 @@ def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition
     compared = {to_sql(pair[0 if side == "left" else 1]) for pair in condition.keys}
     (primary,) = static.keys
     keys = rows.keys if compared.issuperset(primary) else tuple((*key, *primary) for key in rows.keys)
-    relation = Enriched(_as_table(rows), table, on, preserved=kind != "inner")
+    relation = Enriched(_as_table(rows), table, on, "inner" if kind == "inner" else "left")
     return replace(rows, relation=relation, names=(*both.left.names, *both.right.names), keys=keys)
 
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
 from millrace_api.sql.parsed_query import parsed_query
-from millrace_jobs.queries.tables.relations import Grouping, Join
+from millrace_jobs.queries.tables.relations import Enriched, Grouping, Join
 from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError, with_labels
 from millrace_jobs.queries.tables.translation import translate
 
@@ -17,7 +17,8 @@ COLUMNS = {
     "tags": ArrayType(StringType()),
 }
 STREAM, TABLE = InputTraits(COLUMNS, "at"), InputTraits(COLUMNS, "at", ("k",))
-SOURCES = {"a": STREAM, "b": STREAM, "c": STREAM, "d": STREAM, "p": TABLE, "q": TABLE}
+STATIC = InputTraits(COLUMNS, None, ("k",), static=True)
+SOURCES = {"a": STREAM, "b": STREAM, "c": STREAM, "d": STREAM, "p": TABLE, "q": TABLE, "s": STATIC}
 
 
 def translated(sql, *, final_joins=False, final_groups=False):
@@ -192,6 +193,14 @@ def test_a_condition_that_a_subquery_has_no_row_is_an_anti_join(sql):
 def test_in_compares_with_the_groups_of_a_subquery():
     (join,) = joins("SELECT a.n FROM a WHERE a.n IN (SELECT n FROM p GROUP BY n HAVING count(*) > 1)")
     assert (join.type, relations(join.right, Grouping) != []) == ("semi", True)
+
+
+@pytest.mark.parametrize(("negated", "kind"), [("", "semi"), ("NOT", "anti")])
+def test_a_static_table_can_be_asked_for_a_row_by_any_condition(negated, kind):
+    query = translated(f"SELECT k, n FROM p WHERE {negated} EXISTS (SELECT 1 FROM s WHERE s.n > p.n AND s.k <> 'x')")
+    (join,) = relations(query.relation, Enriched)
+    assert (join.type, with_labels(join.on, query.labels)) == (kind, "(s.n > p.n) AND (s.k <> 'x')")
+    assert query.key == (0,)
 
 
 def test_in_compares_several_columns():

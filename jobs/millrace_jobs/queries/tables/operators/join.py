@@ -248,15 +248,16 @@ class _Batch:
             (left, left.last_met((right, right.new), (right, right_near))),
             (right, right.last_met((left, left.new), (left, left_near))),
         )  # fmt: skip
-        # of rows that are only added and match what the other side has become, no result is taken back by another pair
-        added, others = (
-            ((rows[2], rows[3]), (rows[0], rows[4])) if from_right else ((rows[0], rows[5]), (rows[1], rows[3]))
-        )
-        pairs = chain(
-            self._pairs(*added, splits=not (removes_left and removes_right)),
-            self._pairs(*others, splits=not (removes_left or removes_right)),
-        )
         if self._join.kept is Kept.PAIRS:
+            # of rows that are only added and match what the other side has become, no result is taken back by another
+            # pair
+            added, others = (
+                ((rows[2], rows[3]), (rows[0], rows[4])) if from_right else ((rows[0], rows[5]), (rows[1], rows[3]))
+            )
+            pairs = chain(
+                self._pairs(*added, splits=not (removes_left and removes_right)),
+                self._pairs(*others, splits=not (removes_left or removes_right)),
+            )
             yield _netted(pairs) if removes_left or removes_right else pairs
         if keeps_left:
             yield [self._lonely_changes(rows[0], rows[1], (rows[3], rows[4] + rows[7], rows[5] + rows[7]))]

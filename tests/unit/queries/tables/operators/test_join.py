@@ -221,14 +221,14 @@ EXISTS = {True: Kept.WITH_PARTNER, False: Kept.WITHOUT_PARTNER}
 
 @pytest.mark.parametrize("exists", EXISTS)
 @pytest.mark.parametrize("final", [False, True])
-@given(batches=STREAMS, condition=CONDITIONS)
+@given(batches=STREAMS, splits=SPLITS, condition=CONDITIONS)
 def test_a_semi_or_anti_join_of_two_streams_has_the_records_with_or_without_a_partner(
-    exists, final, batches, condition
+    exists, final, batches, splits, condition
 ):
     left = side("l", Contents.RECORDS, banded=True, preserved=True, reach=BAND)
     right = side("r", Contents.RECORDS)
     join = TemporalJoin(left, right, versions=False, final=final, condition=condition, kept=EXISTS[exists])
-    replay = Replay(join)
+    replay = Replay(join, splits)
     for events, watermark in batches:
         replay.batch([records(events, "l", banded=True), records(events, "r")], watermark)
         assert not ((final or exists) and any(weight < 0 for _, weight in replay.emitted))
