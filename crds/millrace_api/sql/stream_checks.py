@@ -183,7 +183,8 @@ class _StreamCheck:
         node = scope.expression
         if not self._reads(node):
             return
-        if scope.is_subquery:
+        # EXISTS and IN beside tables are joins, of which ``tables.translation`` in the job says what is wrong
+        if scope.is_subquery and not (self._tables and _asks_for_rows(node)):
             message = "a stream cannot be read by a subquery outside of FROM"
             hint = _ANTI if _negated(node) else "write JOIN b ON a.key = b.key"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, hint)
@@ -334,6 +335,12 @@ def _has_equality(select: exp.Select, join: exp.Join) -> bool:
         return True
     conditions = [select.args.get("where"), *(each.args.get("on") for each in select.args.get("joins") or ())]
     return any(each is not None and each.find(exp.EQ, exp.NullSafeEQ, exp.NEQ) for each in conditions)
+
+
+def _asks_for_rows(subquery: exp.Expr) -> bool:
+    """Return whether the subquery belongs to IN or EXISTS."""
+    holder = subquery.parent.parent if isinstance(subquery.parent, exp.Subquery) else subquery.parent
+    return isinstance(holder, exp.In | exp.Exists)
 
 
 def _negated(subquery: exp.Expr) -> bool:

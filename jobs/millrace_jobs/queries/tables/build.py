@@ -12,20 +12,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from sqlglot import exp
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
-from millrace_jobs.queries.tables.operators.join import TemporalJoin
+from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
+from millrace_jobs.queries.tables.pair_conditions import ArrowCondition, compiled_condition
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
     Enriched,
     Grouping,
     Join,
+    PairFilter,
     Relation,
     Scan,
     Selection,
@@ -34,11 +37,15 @@ from millrace_jobs.queries.tables.relations import (
     contents_of,
     joins_streams,
 )
+from millrace_jobs.queries.tables.scopes import NotATableQueryError
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
 from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
 
 if TYPE_CHECKING:
     from millrace_jobs.queries.tables.table_query import TableQuery
+
+_IN_SPARK = {"semi": "left_semi", "anti": "left_anti"}
+_KEPT = {"semi": Kept.WITH_PARTNER, "anti": Kept.WITHOUT_PARTNER}
 
 _SIDES: tuple[Side, Side] = ("left", "right")
 
@@ -122,7 +129,7 @@ class RelationBuilder:
         rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)
         columns = (f"`{column}` AS {internal}" for column, internal in relation.table.columns)
         table = self.read(relation.table.source).selectExpr(*columns)
-        joined = rows.join(table, F.expr(relation.on), "left" if relation.preserved else "inner")
+        joined = rows.join(table, F.expr(relation.on), _IN_SPARK.get(relation.type, relation.type))
         return joined.select(*(name for name in joined.columns if name in needed or name in CHANGE.names))
 
     def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
@@ -168,17 +175,18 @@ class RelationBuilder:
         # a stream looks up the versions of a table by event time
         versions |= any(contents_of(side) is not Contents.TABLE for side in (join.left, join.right))
         periods = join.match.periods if join.match is not None else {}
-        read = {side: _columns([*join.keys[side], *periods.get(side, ())]) for side in _SIDES}
+        operands = {side: [sql for sql, _ in join.operands(side)] for side in _SIDES}
+        read = {side: _columns([*join.keys[side], *periods.get(side, ()), *operands[side]]) for side in _SIDES}
         wanted = needed.union(*read.values())
         rows = {side: self.rows(getattr(join, side), wanted, versions=versions) for side in _SIDES}
         # a row keeps the columns that its keys and periods are made of only if something else needs them
-        rows = {side: self._keyed(rows[side], join, side, needed) for side in _SIDES}
+        kept = {"left": needed, "right": needed if join.type not in _KEPT else frozenset()}
+        rows = {side: self._keyed(rows[side], join, side, kept[side]) for side in _SIDES}
         rows = self._with_common_types(rows, len(join.keys["left"]))
+        left, right = (self._input(join, side, rows[side]) for side in _SIDES)
+        condition = None if join.where is None else _condition(join.where, [*left.values, *right.values])
         operator = TemporalJoin(
-            self._input(join, "left", rows["left"]),
-            self._input(join, "right", rows["right"]),
-            versions=versions,
-            final=join.final,
+            left, right, versions=versions, final=join.final, condition=condition, kept=_KEPT.get(join.type, Kept.PAIRS)
         )
         keys = [operator.left.keys, operator.right.keys]
         buckets = self.query.stream_join_buckets if joins_streams(join) else BUCKETS
@@ -190,11 +198,14 @@ class RelationBuilder:
         if join.match is not None:
             start, end = join.match.periods[side]
             columns += [f"{start} AS {MATCH_FROM}", f"{end} AS {MATCH_TO}"]
+        operands = join.operands(side)
+        columns += [f"{sql} AS {name}" for sql, name in operands]
         kept = [name for name in rows.columns if name in needed or name in CHANGE.names]
         keyed = rows.selectExpr(*columns, *kept)
-        if _preserved(join, side):
+        if join.preserved(side):
             return keyed.fillna(NO_TIME, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
-        hidden = (name for name in keyed.columns if name.startswith(HIDDEN))
+        compared = {name for _, name in operands}
+        hidden = (name for name in keyed.columns if name.startswith(HIDDEN) and name not in compared)
         return keyed.where(" AND ".join(f"{name} IS NOT NULL" for name in hidden))  # dropna() would drop NaN, too
 
     def _with_common_types(self, rows: dict[Side, DataFrame], keys: int) -> dict[Side, DataFrame]:
@@ -215,7 +226,7 @@ class RelationBuilder:
             _key_names(join, side),
             contents_of(relation),
             upserted=isinstance(relation, Scan) and bool(relation.keys),
-            preserved=_preserved(join, side),
+            preserved=join.preserved(side),
             lag=join.lag[side],
             reach=join.reach(side),
             span=join.span(side),
@@ -241,8 +252,12 @@ def _is_source(relation: Relation) -> bool:
     return isinstance(relation, Scan)
 
 
-def _preserved(join: Join, side: Side) -> bool:
-    return join.type in (side, "full")
+def _condition(where: PairFilter, fields: Sequence[pa.Field]) -> ArrowCondition:
+    try:
+        return compiled_condition(where, pa.schema([field for field in fields if field.name in where.columns]))
+    except NotATableQueryError as reason:
+        message = f"the query cannot be run with tables: {reason}"
+        raise MillraceError(Problem(message, "change the condition of the join", field="spec.query.sql")) from None
 
 
 def _key_names(join: Join, side: Side) -> tuple[str, ...]:

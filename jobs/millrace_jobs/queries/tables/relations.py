@@ -17,7 +17,9 @@ from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.windows import Window
 
-JoinType = Literal["inner", "left", "right", "full"]
+Existing = Literal["semi", "anti"]
+JoinType = Literal["inner", "left", "right", "full"] | Existing
+"""A semi join has the left rows that have a partner, and an anti join those that have none; both, no right columns."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,24 @@ class Match:
 
 
 @dataclass(frozen=True)
+class PairFilter:
+    """A condition on columns of both sides of a join, which pairs of rows have to fulfil beside their keys.
+
+    ``text`` is its SQL over internal columns, and ``sql`` over hidden ones. ``operands`` are the SQL of these, each
+    with its name, by side.
+    """
+
+    text: str
+    sql: str
+    operands: Mapping[Side, tuple[tuple[str, str], ...]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the hidden columns of both sides."""
+        return tuple(name for side in self.operands.values() for _, name in side)
+
+
+@dataclass(frozen=True)
 class Join:
     """A join; ``keys`` are the SQL of the keys of each side, NULL for records that cannot have a partner."""
 
@@ -78,6 +98,16 @@ class Join:
     """Whether only results that can no longer change are emitted."""
     lag: Mapping[Side, int | None]
     """How far each side's changes can be behind the watermark, as in ``JoinInput``."""
+    where: PairFilter | None = None
+    """What pairs have to fulfil in an outer join; an inner join is filtered after it."""
+
+    def preserved(self, side: Side) -> bool:
+        """Return whether the result depends on which rows of a side have no partner."""
+        return self.type in (side, "full") or (side == "left" and self.type in ("semi", "anti"))
+
+    def operands(self, side: Side) -> tuple[tuple[str, str], ...]:
+        """Return the SQL of the hidden columns of a side that ``where`` reads, each with its name."""
+        return () if self.where is None else self.where.operands[side]
 
     def reach(self, side: Side) -> int:
         """Return how far, in microseconds, the period by which a side's row matches can begin before the watermark."""
@@ -88,11 +118,20 @@ class Join:
         return 0 if self.match is None else self.match.span[side]
 
     @property
+    def keeps_versions(self) -> bool:
+        """Whether the result has the versions of a table's rows that no record of a stream has met."""
+        sides: dict[Side, Relation] = {"left": self.left, "right": self.right}
+        tables = [side for side, each in sides.items() if contents_of(each) is Contents.TABLE]
+        return len(tables) == 1 and self.preserved(tables[0])
+
+    @property
     def result_lag(self) -> int | None:
         """How far, in microseconds, the changes of the result can be behind the watermark; None without limit."""
+        if self.keeps_versions:
+            return None
         sides: tuple[Side, Side] = ("left", "right")
         left, right = (
-            JoinInput(pa.schema([]), (), Contents.RECORDS, preserved=self.type in (side, "full"), lag=self.lag[side],
+            JoinInput(pa.schema([]), (), Contents.RECORDS, preserved=self.preserved(side), lag=self.lag[side],
                       reach=self.reach(side), span=self.span(side))
             for side in sides
         )  # fmt: skip
@@ -106,8 +145,8 @@ class Enriched:
     input: Relation
     table: Static
     on: str
-    preserved: bool
-    """Whether a row without a partner is in the result, with NULL in the columns of the table."""
+    type: Literal["inner", "left"] | Existing
+    """In a left join a row without a partner is in the result, with NULL in the columns of the table."""
 
 
 WINDOW = "millrace_window"
@@ -245,6 +284,7 @@ def texts_of(relation: Relation) -> Iterator[str]:
         case Join():
             periods = relation.match.periods if relation.match is not None else {}
             yield from (text for texts in (*relation.keys.values(), *periods.values()) for text in texts)
+            yield from (sql for side in relation.keys for sql, _ in relation.operands(side))
         case Enriched():
             yield relation.on
         case Grouping():

@@ -119,6 +119,8 @@ class Scopes:
 
     def resolved(self, expression: exp.Expr, keep: str | None = None) -> exp.Expr:
         """Return an expression over internal columns; ``keep`` is a name that is not theirs, and stays."""
+        if expression.find(exp.Query) is not None:
+            raise NotATableQueryError(f"it has a subquery in {to_sql(expression)}, which is not a condition of WHERE")
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):

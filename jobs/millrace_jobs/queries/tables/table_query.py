@@ -98,12 +98,17 @@ class TableQuery(Execution):
         return groups_of(self.relation)
 
     @property
-    def has_join(self) -> bool:
-        """Whether rows are matched by key, in state."""
+    def last_join(self) -> Join | None:
+        """The join that matches rows by key, in state, after all others; None without one."""
         relation = self.relation
         while isinstance(relation, Selection | Enriched | Grouping | Upserted):
             relation = relation.input
-        return isinstance(relation, Join)
+        return relation if isinstance(relation, Join) else None
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether that join makes pairs of rows, which workers can list; a semi or an anti join makes none."""
+        return self.last_join is not None and self.last_join.type not in ("semi", "anti")
 
     @property
     def replaces(self) -> bool:
@@ -146,7 +151,7 @@ class TableQuery(Execution):
             how += with_labels(f", as Spark's own join {reason}", self.labels)
         if self.is_routed(pin.algorithm):
             how += f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
-        elif self.has_join:
+        elif self.last_join is not None:
             how += "; rows are matched in the bucket of their key"
         return how, list(self._steps(spec, partitions))
 
@@ -225,12 +230,12 @@ class TableQuery(Execution):
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places the units of a join's hot keys; ``hash`` leaves them in their buckets."""
-        return self.has_join and is_routed(algorithm) and algorithm != Hash.NAME
+        return self.has_pairs and is_routed(algorithm) and algorithm != Hash.NAME
 
     @property
     def choice(self) -> HotKeysChoice | None:
         """The algorithms for the hot keys of a join; None without a join."""
-        return HotKeysChoice() if self.has_join else None
+        return HotKeysChoice() if self.has_pairs else None
 
     @property
     def unplaced(self) -> str:
@@ -263,11 +268,11 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.left)
         yield from _relation_steps(relation.right)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
-        yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
+        where = "" if relation.where is None else f" AND {relation.where.text}"
+        yield f"join     {relation.type} on {keys}{where}; {_join_state(relation)}"
     elif isinstance(relation, Enriched):
         yield from _relation_steps(relation.input)
-        kind = "left" if relation.preserved else "inner"
-        yield f"Spark    {kind} join with the static table {relation.table.source} on {relation.on}"
+        yield f"Spark    {relation.type} join with the static table {relation.table.source} on {relation.on}"
     elif isinstance(relation, Grouping):
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
@@ -285,6 +290,8 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
 def _join_state(join: Join) -> str:
     if join.match is None:
         streams = [side for side in (join.left, join.right) if contents_of(side) is not Contents.TABLE]
+        if join.keeps_versions:
+            return "state until the watermark, the table, and the last record that each of its rows has met"
         return "state until the watermark, and the tables" if streams else "state of both tables"
     if join.match.end:
         return f"state until the watermark passes {join.match.end}"

@@ -8,15 +8,26 @@ from dataclasses import replace
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
+from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
+from millrace_jobs.queries.tables.join_scopes import (
+    equal_columns,
+    join_type,
+    joint_keys,
+    using_columns,
+    windows_by_ends,
+    with_merged_columns,
+)
 from millrace_jobs.queries.tables.needs import own_aggregates
 from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.pair_conditions import pair_filter
 from millrace_jobs.queries.tables.relations import (
     Enriched,
+    Existing,
     Join,
     JoinType,
     Relation,
@@ -42,6 +53,8 @@ from millrace_jobs.queries.tables.scopes import (
     with_labels,
 )
 from millrace_jobs.queries.tables.table_query import TableQuery
+
+_EXISTS: dict[bool, Existing] = {False: "semi", True: "anti"}
 
 
 def translate(
@@ -123,13 +136,20 @@ class _Translation:
                 internals = (internal for _, internal in source.columns if internal in read)
                 yield from (f"{self.labels[each]} {self._types[each].simpleString()}" for each in internals)
 
-    def _rows(self, select: exp.Select) -> tuple[Scope, list[exp.Expr]]:
-        """Return the scope of FROM with its joins, and the conditions of WHERE that are left over."""
+    def _rows(self, select: exp.Select, *, asked: bool = False) -> tuple[Scope, list[exp.Expr]]:
+        """Return the scope of FROM with its joins, and the conditions of WHERE that are left over.
+
+        ``asked``: the SELECT is only asked whether it has a row, so that it can be that of a static table alone.
+        """
         scope = self._read(select.args["from_"].this)
-        wheres = conjuncts(select.args["where"].this if select.args.get("where") else None)
+        conditions = conjuncts(select.args["where"].this if select.args.get("where") else None)
+        found = [(part, existence_of(part)) for part in conditions]
+        wheres = [part for part, existence in found if existence is None]
         for join in select.args.get("joins") or ():
             scope, wheres = self._join(scope, join, wheres)
-        if isinstance(scope.relation, Static):
+        for existence in (existence for _, existence in found if existence is not None):
+            scope = self._having_partner(scope, existence)
+        if isinstance(scope.relation, Static) and not asked:
             raise NotATableQueryError(f"it reads the static table {scope.relation.source} without a join")
         return scope, wheres
 
@@ -167,32 +187,74 @@ class _Translation:
 
     def _join(self, left: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
         """Return the scope of a join, and the conditions of WHERE that are left over."""
-        kind = _join_type(join)
+        kind = join_type(join)
         right = self._read(join.this)
         both = Scopes(left, right)
-        using = [identifier.name.lower() for identifier in join.args.get("using") or ()]
+        using = using_columns(both, join)
         parts = conjuncts(join.args.get("on"))
+        if kind in ("semi", "anti"):
+            if not any(source.keys and not source.static for source in self._sources.values()):
+                raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
+            equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
+            return self._semi_joined(left, right, kind, equal), wheres
         if kind == "inner":  # ON and WHERE mean the same
             here = [part for part in wheres if both.knows(part)]
             wheres = [part for part in wheres if part not in here]
             parts += here
-        equal = [*(both.resolved(part) for part in parts), *(_equal_columns(both, name) for name in using)]
-        resolved = [each for part in equal for each in _windows_by_ends(both, part)]
+        equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
+        resolved = [each for part in equal for each in windows_by_ends(both, part)]
         condition = take_apart(resolved, both.side_of, both.lag_of)
         if isinstance(left.relation, Static) or isinstance(right.relation, Static):
             scope = _enriched(both, kind, resolved, condition)
-            return replace(scope, names=_merged(both, kind, using)), wheres
+            return self._merged(scope, both, kind, using), wheres
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
         self._check_keys(both, condition)
-        if kind != "inner" and condition.others:
-            text = to_sql(condition.others[0])
-            raise NotATableQueryError(f"its {kind.upper()} JOIN compares columns of both sides: {text}")
-        scope = replace(self._joined(both, kind, condition), names=_merged(both, kind, using))
-        if condition.others:
+        scope = self._merged(self._joined(both, kind, condition), both, kind, using)
+        if condition.others and kind == "inner":
             where = " AND ".join(f"({to_sql(part)})" for part in condition.others)
             scope = replace(scope, relation=Selection(scope.relation, where))
         return scope, wheres
+
+    def _having_partner(self, scope: Scope, existence: Existence) -> Scope:
+        """Return the scope of the rows for which a subquery has a row, or has none."""
+        select, kind = _plain_select(existence.query), _EXISTS[existence.negated]
+        if select.args.get("group") is not None or own_aggregates(select):
+            inner, wheres = self.select(select), []
+            items = [exp.column(name.internal) for name in inner.names]
+        else:
+            inner, wheres = self._rows(select, asked=True)
+            stars = _unstarred(select.expressions, inner.names) if existence.value is not None else ()
+            items = [correlated(item.unalias(), scope, inner) for item in stars]
+        parts = [correlated(part, scope, inner) for part in wheres] + equalities(existence, scope, items)
+        return self._semi_joined(scope, inner, kind, parts)
+
+    def _semi_joined(self, left: Scope, right: Scope, kind: Existing, parts: Sequence[exp.Expr]) -> Scope:
+        """Return the scope of the left rows that have a partner or, in an anti join, that have none."""
+        both = Scopes(left, right)
+        if isinstance(left.relation, Static):
+            raise NotATableQueryError(f"its {kind.upper()} JOIN, IN or EXISTS is of rows of a static table")
+        if isinstance(right.relation, Static):
+            on = " AND ".join(f"({to_sql(part)})" for part in parts) or "true"
+            return replace(left, relation=Enriched(_as_table(left), right.relation, on, kind))
+        if left.contents is Contents.TABLE and right.contents is not Contents.TABLE:
+            raise NotATableQueryError(
+                "it asks whether a stream has a record for each row of a table, but only records of the stream look up "
+                "rows: group the stream by the key, and compare with that table"
+            )
+        condition = take_apart(
+            [each for part in parts for each in windows_by_ends(both, part)], both.side_of, both.lag_of
+        )
+        if not condition.keys:
+            raise NotATableQueryError("its EXISTS, IN, SEMI JOIN or ANTI JOIN has no key: compare a.key = b.key in it")
+        self._check_keys(both, condition)
+        joined = self._joined(both, kind, condition)
+        times = {name: lag for name, lag in joined.times.items() if name in left.internals}
+        return replace(joined, names=left.names, times=times, keys=left.keys)
+
+    def _merged(self, scope: Scope, both: Scopes, kind: JoinType, using: Sequence[str]) -> Scope:
+        """Return the scope of a join with the columns of USING, or of NATURAL, once."""
+        return with_merged_columns(scope, both, kind, using, self._types, self._types_of, self._internal)
 
     def _check_keys(self, both: Scopes, condition: JoinCondition) -> None:
         for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
@@ -203,7 +265,7 @@ class _Translation:
                     raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
     def _joined(self, both: Scopes, kind: JoinType, condition: JoinCondition) -> Scope:
-        preserved: dict[Side, bool] = {"left": kind in ("left", "full"), "right": kind in ("right", "full")}
+        preserved: dict[Side, bool] = {"left": kind not in ("inner", "right"), "right": kind in ("right", "full")}
         keys: dict[Side, list[str]] = {"left": [], "right": []}
         for pair in condition.keys:
             for side, expression in zip(keys, pair, strict=True):
@@ -221,27 +283,33 @@ class _Translation:
         if not both.are_streams and condition.range is not None:
             raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
         tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
-        if len(tables) == 1 and preserved[tables[0]]:
+        if len(tables) == 1 and preserved[tables[0]] and not _is_source_table(inputs[tables[0]].relation):
             raise NotATableQueryError(
-                f"its {kind.upper()} JOIN keeps rows of a table, of which only the stream's records can have results"
+                f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
+                "upserts of their own: keep the rows of a source that is a table"
             )
         lag: dict[Side, int | None] = {"left": both.left.lag, "right": both.right.lag}
         if match is None and None in lag.values():
             raise NotATableQueryError(
-                "it joins a table with the result of an outer join whose range of event time does not end an interval "
-                "after an event time, so that all versions of the table would be kept forever"
+                "it joins a table with the result of an outer join that keeps rows of a table, or whose range of event "
+                "time does not end an interval after an event time, so that all versions of the table would be kept "
+                "forever"
             )
+        where = None
+        if condition.others and kind != "inner":
+            types = {name: self._types[name] for scope in inputs.values() for name in scope.internals}
+            where = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
         final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
         relation = Join(
             _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
-            {side: tuple(texts) for side, texts in keys.items()}, match, final, lag,
+            {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, where,
         )  # fmt: skip
         self.waits |= final and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)
         times = dict(times_of(both, match, condition.range, preserved))
         bounds = bounds_of(match, condition.range) if kind == "inner" else {}
         names = (*both.left.names, *both.right.names)
-        keys_of_rows = _joint_keys(both, kind, condition)
+        keys_of_rows = joint_keys(both, kind, condition)
         return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
@@ -293,47 +361,6 @@ def _plain_select(query: exp.Query) -> exp.Select:
     return query
 
 
-def _join_type(join: exp.Join) -> JoinType:
-    side, kind = join.side.upper(), join.kind.upper()
-    if join.method:
-        raise NotATableQueryError(f"it has a {join.method} JOIN: write ON a.key = b.key")
-    if join.args.get("using") and side == "FULL":
-        raise NotATableQueryError("its FULL JOIN has USING: write ON a.key = b.key, and coalesce(a.key, b.key)")
-    if kind not in ("", "INNER", "OUTER", "CROSS") or isinstance(join.this, exp.Lateral):
-        raise NotATableQueryError(f"it has a {f'{side} {kind}'.strip()} JOIN")
-    types: dict[str, JoinType] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
-    return types[side]
-
-
-def _equal_columns(both: Scopes, name: str) -> exp.Expr:
-    """Return the condition that both relations have the same value in a column of this name."""
-    one, other = (Scopes(scope).resolved(exp.column(name)) for scope in (both.left, both.right))
-    return exp.EQ(this=one, expression=other)
-
-
-def _merged(both: Scopes, kind: JoinType, using: Sequence[str]) -> tuple[Name, ...]:
-    """Return the columns of a join: first those after USING, which are one column of both relations."""
-    sides = (both.right, both.left) if kind == "right" else (both.left, both.right)
-    first = [next(each for each in sides[0].names if each.column == name) for name in using]
-    others = (
-        replace(each, merged=each.merged or each.column in using) for each in (*both.left.names, *both.right.names)
-    )
-    return (*(replace(each, table="", merged=False) for each in first), *others)
-
-
-def _joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
-    """Return the keys of a join's rows: those of one side if its rows have at most one partner each, or of both."""
-    left, right = (
-        any({to_sql(pair[place]) for pair in condition.keys}.issuperset(key) for key in scope.keys)
-        for place, scope in enumerate((both.left, both.right))
-    )
-    one = (
-        *(both.left.keys if right and kind in ("inner", "left") else ()),
-        *(both.right.keys if left and kind in ("inner", "right") else ()),
-    )
-    return one or tuple((*key, *other) for key in both.left.keys for other in both.right.keys)
-
-
 def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition: JoinCondition) -> Scope:
     """Return the scope of the join of rows with a static table."""
     side: Side = "right" if isinstance(both.right.relation, Static) else "left"
@@ -348,8 +375,15 @@ def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition
     compared = {to_sql(pair[0 if side == "left" else 1]) for pair in condition.keys}
     (primary,) = static.keys
     keys = rows.keys if compared.issuperset(primary) else tuple((*key, *primary) for key in rows.keys)
-    relation = Enriched(_as_table(rows), table, on, preserved=kind != "inner")
+    relation = Enriched(_as_table(rows), table, on, "inner" if kind == "inner" else "left")
     return replace(rows, relation=relation, names=(*both.left.names, *both.right.names), keys=keys)
+
+
+def _is_source_table(relation: Relation) -> bool:
+    """Whether the versions of a relation's rows are the upserts of a source."""
+    while isinstance(relation, Selection | Upserted):
+        relation = relation.input
+    return isinstance(relation, Scan)
 
 
 def _where(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:
@@ -357,19 +391,6 @@ def _where(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:
     rows, both = _as_table(scope), Scopes(scope)
     where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
     return Selection(rows, where) if where else rows
-
-
-def _windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
-    """Return the equality of two windows as that of their starts and of their ends; other conditions as they are."""
-    if not isinstance(condition, exp.EQ):
-        return [condition]
-    one, other = both.window_in(condition.left), both.window_in(condition.right)
-    if one is None or other is None:
-        return [condition]
-    starts, ends = zip(one, other, strict=True)
-    # as numbers, starts are keys only; the ends are event time, too
-    texts = (f"unix_micros({starts[0]}) = unix_micros({starts[1]})", " = ".join(ends))
-    return [parse_expression(text) for text in texts]
 
 
 def _filtered(relation: Relation, where: str) -> Relation:
