@@ -60,7 +60,7 @@ def compile_aggregate(
     index: int,
     type_of: TypeOf,
     *,
-    structs: bool = False,
+    tables: bool = False,
     own: Mapping[str, SqlAggregator] | None = None,
 ) -> BuiltinAggregate | str:
     """Split one aggregate call into parts, or return a text that says why it cannot be split.
@@ -69,7 +69,8 @@ def compile_aggregate(
         call: the parsed call, possibly with ``FILTER (WHERE ...)``.
         index: number of the call in the query, which makes the names of its parts unique.
         type_of: asks Spark for the type of an expression.
-        structs: whether the largest and the smallest of structs can be found, which workers cannot.
+        tables: whether operators on tables aggregate the rows, which compare structs and can take rows back, where
+            workers cannot.
         own: the query's own aggregators, by name.
     """
     function = call.this if isinstance(call, exp.Filter) else call
@@ -78,9 +79,9 @@ def compile_aggregate(
             return f"{to_sql(call)} has a FILTER, which aggregators of the query's own do not take"
         return _own(function, own[function.name], f"a{index}")
     chosen = ""
-    if structs and isinstance(function, exp.ArgMax | exp.ArgMin):
+    if tables and isinstance(function, exp.ArgMax | exp.ArgMin):
         function, chosen = _largest_pair(function), ".what"
-    split = _SPLITTERS.get(type(function))
+    split = (_TABLE_SPLITTERS.get(type(function)) if tables else None) or _SPLITTERS.get(type(function))
     if split is None:
         mergeable = f"; builtin: {own_one} in query.aggregates has one" if (own_one := _library_has(function)) else ""
         return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result{mergeable}"
@@ -89,7 +90,7 @@ def compile_aggregate(
     if function.expressions:
         return f"{to_sql(call)} has more than one argument"
     value = _input(call, function)
-    has_order = structs and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
+    has_order = tables and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
     if value and not has_order and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
     if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
@@ -263,6 +264,15 @@ def _approx_count_distinct(function: exp.Expr, value: str, name: str, _: TypeOf)
     return (Part(name, "distinct", value, value, merge),), f"coalesce({name}, 0L)"
 
 
+def _deviation(function: str) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+    """Return the split of a variance or deviation whose rows can be taken back: one part, which operators finish."""
+
+    def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
+        return (_part(name, "none", _as_double(value, type_of), merge=function),), name
+
+    return split
+
+
 _SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] = {
     exp.Count: _count,
     exp.Sum: _sum,
@@ -275,4 +285,12 @@ _SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] 
     exp.Variance: _variance(root=False, correction=1),
     exp.VariancePop: _variance(root=False, correction=0),
     exp.ApproxDistinct: _approx_count_distinct,
+}
+
+_TABLE_SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] = {
+    exp.Stddev: _deviation("stddev_samp"),
+    exp.StddevSamp: _deviation("stddev_samp"),
+    exp.StddevPop: _deviation("stddev_pop"),
+    exp.Variance: _deviation("var_samp"),
+    exp.VariancePop: _deviation("var_pop"),
 }

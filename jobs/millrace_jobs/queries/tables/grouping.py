@@ -23,6 +23,7 @@ from millrace_jobs.queries.sql_aggregates import (
     without_lateral_aliases,
 )
 from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.queries.tables.relations import (
@@ -42,19 +43,29 @@ TypesOf = Callable[[Mapping[str, DataType], Sequence[str]], list[DataType]]
 
 _EXTREMES: tuple[Merge, ...] = ("min", "max")
 _MERGES: Mapping[str, Merge] = {"sum": "sum", "min": "min", "max": "max"}
+_DEVIATIONS: Mapping[str, Deviation] = {
+    "stddev_samp": "stddev_samp",
+    "stddev_pop": "stddev_pop",
+    "var_samp": "var_samp",
+    "var_pop": "var_pop",
+}
 
 
-def takes_rows_back(select: exp.Select) -> bool:
-    """Whether the aggregates of a SELECT can take back rows that they have aggregated."""
-    return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+def has_extremes(select: exp.Select) -> bool:
+    """Whether a SELECT has aggregates that take rows back only from values that they keep."""
+    return any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
 
 
 def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
     """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
-    merge = _MERGES.get(part.merge.partition("(")[0])
+    merge = _MERGES.get(_function(part))
     if part.weight or merge is None:
         raise NotATableQueryError(f"{aggregate.call} is not made of sums, minima and maxima")
     return merge
+
+
+def _function(part: Part) -> str:
+    return part.merge.partition("(")[0]
 
 
 @dataclass(frozen=True)
@@ -228,7 +239,7 @@ class GroupTranslation:
         having = [exp.Having(this=self._having)] if self._having is not None else []
         calls = exp.Select(expressions=[item.copy() for item in self._resolved_items])
         calls.set("having", having[0] if having else None)
-        return tuple(split_aggregates(calls, type_of, structs=True))
+        return tuple(split_aggregates(calls, type_of, tables=True))
 
     @property
     def _scope_types(self) -> dict[str, DataType]:
@@ -240,15 +251,12 @@ class GroupTranslation:
     def _parts(self, aggregates: Sequence[BuiltinAggregate]) -> Iterator[GroupPart]:
         for aggregate in aggregates:
             for part in aggregate.parts:
-                merge = merge_of(part, aggregate)
-                if merge in _EXTREMES and self.scope.contents is not Contents.RECORDS:
-                    raise NotATableQueryError(
-                        f"the rows that it aggregates can change, and {aggregate.call} cannot take a row back"
-                    )
+                merge = _DEVIATIONS.get(_function(part)) or merge_of(part, aggregate)
+                counted = merge in _EXTREMES and self.scope.contents is not Contents.RECORDS
                 (kind,) = self.types_of(self._scope_types, [part.initial])
                 merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
                 self.types[part.name] = merged
-                yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge)
+                yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted)
 
     def _columns_of(self, resolved: exp.Expr) -> list[str]:
         """Return the SQL of an item over the groups; a window is its start and its end."""

@@ -11,7 +11,7 @@ from sqlglot import exp
 from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
-from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
+from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes
 from millrace_jobs.queries.tables.needs import own_aggregates
 from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
@@ -106,11 +106,11 @@ class _Translation:
         """Return the scope of a SELECT's result."""
         select = _plain_select(query)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
-        before = self._final_joins, self._final_groups
-        if groups and not takes_rows_back(select):  # what is below must not change any more
-            self._final_joins = self._final_groups = True
+        before = self._final_groups
+        if groups and has_extremes(select):  # where a sink cannot show changes, few values are kept of final groups
+            self._final_groups |= self._final_joins
         scope, wheres = self._rows(select)
-        self._final_joins, self._final_groups = before
+        self._final_groups = before
         return self._grouped(scope, select, wheres) if groups else self._selected(scope, select, wheres)
 
     def columns_read(self, relation: Relation, items: Sequence[str]) -> Iterator[str]:
