@@ -86,6 +86,8 @@ def compile_aggregate(
         mergeable = f"; builtin: {own_one} in query.aggregates has one" if (own_one := _library_has(function)) else ""
         return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result{mergeable}"
     if isinstance(function.this, exp.Distinct):
+        if tables and isinstance(function, exp.Count):
+            return _count_distinct(call, function, f"a{index}", type_of)
         return f"{to_sql(call)} needs all values of a key in one place"
     if function.expressions:
         return f"{to_sql(call)} has more than one argument"
@@ -264,6 +266,29 @@ def _approx_count_distinct(function: exp.Expr, value: str, name: str, _: TypeOf)
     return (Part(name, "distinct", value, value, merge),), f"coalesce({name}, 0L)"
 
 
+def _count_distinct(call: exp.Expr, count: exp.Count, name: str, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split into one part, whose values operators on tables count; of several arguments, the value is their struct."""
+    arguments = [to_sql(each) for each in count.this.expressions]
+    for argument in arguments:
+        if not is_scalar(type_of(argument)):
+            return f"{to_sql(call)} is over {type_of(argument)}, which operators cannot compare"
+    value = arguments[0]
+    if len(arguments) > 1:
+        fields = ", ".join(f"'{number}', {argument}" for number, argument in enumerate(arguments))
+        complete = " AND ".join(f"({argument}) IS NOT NULL" for argument in arguments)
+        value = f"CASE WHEN {complete} THEN named_struct({fields}) END"
+    value = _input(call, exp.Count(this=parse_expression(value)))
+    return BuiltinAggregate(
+        to_sql(call), (_part(name, "none", value, merge="count_distinct"),), f"coalesce({name}, 0L)"
+    )
+
+
+def _approx_of_table(_: exp.Expr, value: str, name: str, __: TypeOf) -> Split:
+    """Split an approximate count of rows that can be taken back: the number of distinct hashes of 64 bits."""
+    hashed = f"CASE WHEN ({value}) IS NOT NULL THEN xxhash64({value}) END"
+    return (_part(name, "none", hashed, merge="approx_count_distinct"),), f"coalesce({name}, 0L)"
+
+
 def _deviation(function: str) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
     """Return the split of a variance or deviation whose rows can be taken back: one part, which operators finish."""
 
@@ -293,4 +318,5 @@ _TABLE_SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Sp
     exp.StddevPop: _deviation("stddev_pop"),
     exp.Variance: _deviation("var_samp"),
     exp.VariancePop: _deviation("var_pop"),
+    exp.ApproxDistinct: _approx_of_table,
 }

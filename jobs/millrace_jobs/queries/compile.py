@@ -127,7 +127,7 @@ def choose_execution(
     if needs_tables(spec, query):
         if own:
             hint = "write one SELECT over one source that is a stream, with GROUP BY"
-            reason = "joins, reads or keeps a table, or aggregates groups again"
+            reason = "joins, reads or keeps a table, counts distinct values, or aggregates groups again"
             raise MillraceError(own_call_problem(reason, hint, own[0].name))
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:

@@ -66,6 +66,26 @@ def test_the_least_and_the_largest_of_rows_that_change_can_run(sql):
     assert problems(sql) == []
 
 
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose", "OnWindowEnd"])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pkg"])
+def test_distinct_values_of_one_stream_are_counted_under_every_plan_and_strategy(emit, algorithm):
+    sql = "SELECT window, k, count(DISTINCT n) AS c, count(*) AS m FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit=emit, partitioner={"algorithm": algorithm}, sources={"s": source("s")}) == []
+
+
+@pytest.mark.parametrize(
+    "call", ["count(DISTINCT n, k)", "count(DISTINCT k) FILTER (WHERE n > 1)", "approx_count_distinct(k)"]
+)
+def test_distinct_values_of_rows_that_change_are_counted(call):
+    assert problems(f"SELECT n, {call} AS c FROM p GROUP BY n") == []
+
+
+def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
+    sql = "SELECT k, count(DISTINCT n) AS c FROM s GROUP BY k UNION ALL SELECT k, n FROM s"
+    [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
+    assert "the query counts distinct values, and it is a UNION, not one SELECT; leave that out, or write approx" in problem
+
+
 def test_changing_rows_do_not_go_to_files():
     [problem] = problems("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"files": {"path": "out", "format": "csv"}})
     assert "the rows of the result change, which files cannot show; write the results to sink.table" in problem

@@ -248,9 +248,11 @@ def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> Grou
     match part.merge:
         case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
             return DeviationPart(part.name, part.merge)
+        case "count_distinct":
+            return CountedPart(part.name, part.merge, kind)
         case "min" | "max" if part.counted:
             return CountedPart(part.name, part.merge, kind, settles_after)
-        case _:
+        case "sum" | "min" | "max":
             return MergedPart(part.name, part.merge, kind)
 
 

@@ -23,6 +23,7 @@ from millrace_jobs.queries.sql_aggregates import (
     without_lateral_aliases,
 )
 from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
 from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.merging import Merge
@@ -81,6 +82,8 @@ class GroupTranslation:
         labels: what the query calls the internal columns.
         internal: returns a new internal name for what the query calls so.
         final: whether only groups that can no longer change are wanted.
+        exact: whether approximate functions of records that are only added are computed here, exactly; Spark has
+            smaller states of them.
     """
 
     select: exp.Select
@@ -91,6 +94,7 @@ class GroupTranslation:
     labels: Mapping[str, str]
     internal: Callable[[str], str]
     final: bool
+    exact: bool
 
     def result(self) -> Scope:
         """Return the groups as rows; raises NotATableQueryError for what the operators on tables do not do."""
@@ -251,12 +255,21 @@ class GroupTranslation:
     def _parts(self, aggregates: Sequence[BuiltinAggregate]) -> Iterator[GroupPart]:
         for aggregate in aggregates:
             for part in aggregate.parts:
-                merge = _DEVIATIONS.get(_function(part)) or merge_of(part, aggregate)
-                counted = merge in _EXTREMES and self.scope.contents is not Contents.RECORDS
+                merge, counted = self._merge_of(part, aggregate)
                 (kind,) = self.types_of(self._scope_types, [part.initial])
                 merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
                 self.types[part.name] = merged
                 yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted)
+
+    def _merge_of(self, part: Part, aggregate: BuiltinAggregate) -> tuple[Merge | Deviation | CountedFunction, bool]:
+        """Return how a part is merged, and whether its values are counted."""
+        function, changes = _function(part), self.scope.contents is not Contents.RECORDS
+        if function in _DEVIATIONS:
+            return _DEVIATIONS[function], False
+        if function == "count_distinct" or (function == "approx_count_distinct" and (changes or self.exact)):
+            return "count_distinct", True
+        merge = merge_of(part, aggregate)
+        return merge, merge in _EXTREMES and changes
 
     def _columns_of(self, resolved: exp.Expr) -> list[str]:
         """Return the SQL of an item over the groups; a window is its start and its end."""

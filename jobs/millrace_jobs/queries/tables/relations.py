@@ -12,6 +12,7 @@ from typing import Literal
 import pyarrow as pa
 
 from millrace_api.sql.join_conditions import Side
+from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
 from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
@@ -132,7 +133,7 @@ class GroupPart:
 
     sql: str
     name: str
-    merge: Merge | Deviation
+    merge: Merge | Deviation | CountedFunction
     counted: bool = False
 
 

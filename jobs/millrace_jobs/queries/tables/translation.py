@@ -52,6 +52,7 @@ def translate(
     partitions: int,
     final_joins: bool,
     final_groups: bool,
+    exact: bool = False,
 ) -> TableQuery:
     """Translate the SQL of a query that Spark has accepted.
 
@@ -62,11 +63,12 @@ def translate(
         partitions: number of state partitions.
         final_joins: whether only results of joins that can no longer change are emitted.
         final_groups: whether only groups that can no longer change are emitted.
+        exact: whether approximate functions of records that are only added are computed exactly.
 
     Raises:
         NotATableQueryError: the query has something that these operators do not do.
     """
-    translation = _Translation(sources, types_of, final_joins, final_groups)
+    translation = _Translation(sources, types_of, final_joins, final_groups, exact)
     try:
         scope = translation.select(query.tree)
     except NotATableQueryError as reason:
@@ -91,12 +93,13 @@ def translate(
 
 class _Translation:
     def __init__(
-        self, sources: Mapping[str, InputTraits], types_of: TypesOf, final_joins: bool, final_groups: bool
+        self, sources: Mapping[str, InputTraits], types_of: TypesOf, final_joins: bool, final_groups: bool, exact: bool
     ) -> None:
         self._sources = sources
         self._types_of = types_of
         self._final_joins = final_joins
         self._final_groups = final_groups
+        self._exact = exact
         self._types: dict[str, DataType] = {}
         self.labels: dict[str, str] = {}
         self.longest = 0
@@ -248,8 +251,9 @@ class _Translation:
         """Return the scope of the groups of the rows that pass WHERE."""
         rows = _where(scope, wheres)
         made = GroupTranslation(
-            select, scope, rows, self._types, self._types_of, self.labels, self._internal, final=self._final_groups
-        )
+            select, scope, rows, self._types, self._types_of, self.labels, self._internal,
+            final=self._final_groups, exact=self._exact,
+        )  # fmt: skip
         result = made.result()
         self.waits |= self._final_groups
         self.longest += made.longest

@@ -21,13 +21,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import BEGINNING, FROM, normalized
-from millrace_jobs.queries.tables.operators.merging import Arrays, Extreme, Integers, Merger, has_order
+from millrace_jobs.queries.tables.operators.merging import Arrays, Extreme, Integers, Merger, has_order, ranks_of
 from millrace_jobs.queries.tables.operators.timeline import Timeline
 from millrace_jobs.shown_values import shown_value
 
 Mask = NDArray[np.bool_]
 
-CountedFunction = Literal["min", "max"]
+CountedFunction = Literal["min", "max", "count_distinct"]
 """What is computed from the values of a group."""
 
 VALUE: Final = "millrace_value"
@@ -73,7 +73,7 @@ class CountedPart:
     @property
     def result_type(self) -> pa.DataType:
         """Type of the column in the output."""
-        return self.type
+        return pa.int64() if self.merge == "count_distinct" else self.type
 
     @property
     def state(self) -> list[pa.Field]:
@@ -90,10 +90,39 @@ class CountedPart:
 
     def merger(self, results: pa.Array, values: pa.Array) -> tuple[Merger, Integers]:
         """Return the merger of stored results, and a number for each value by which values are compared."""
+        if self.merge == "count_distinct":
+            return Counts(results), ranks_of(normalized(values))
         merger = Extreme(self.merge, normalized(pa.concat_arrays([results, values])))
         (ranks,) = merger.arrays
         merger.arrays = [ranks[: len(results)]]
         return merger, ranks[len(results) :]
+
+
+class Counts:
+    """Numbers of values: one array; see ``merging.Merger``."""
+
+    ufunc: np.ufunc = np.add
+    identity = 0
+
+    def __init__(self, results: pa.Array) -> None:
+        self.arrays: Arrays = [results.fill_null(0).to_numpy()]
+
+    def settled(self, arrays: Arrays) -> Arrays:
+        """Return the numbers."""
+        return arrays
+
+    def stored(self, arrays: Arrays) -> list[pa.Array]:
+        """Return the column of numbers."""
+        return [pa.array(arrays[0])]
+
+    def result(self, arrays: Arrays) -> pa.Array:
+        """Return the column of numbers."""
+        return pa.array(arrays[0])
+
+    def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
+        """Return where the numbers are equal."""
+        equal: NDArray[np.bool_] = one[0] == other[0]
+        return equal
 
 
 @dataclass(frozen=True)
@@ -145,8 +174,10 @@ class CountedValues:
                 "each change exactly once"
             )
         present = covers & (counts > 0)
-        ufunc, identity = self.merger.ufunc, self.merger.identity
-        return [timeline.covered(ufunc, identity, first[present], last[present], ranks[present])]
+        first, last, ranks = first[present], last[present], ranks[present]
+        if self._part.merge == "count_distinct":
+            return [timeline.numbers(first, last)]
+        return [timeline.covered(self.merger.ufunc, self.merger.identity, first, last, ranks)]
 
     def stored(self, is_collapsed: Callable[[Integers], Mask], closed: Mask) -> Entries:
         """Return the entries to store.

@@ -225,7 +225,7 @@ class Extreme:
     """Minima or maxima of values of a column: an array of ranks, which begin at 1."""
 
     def __init__(self, merge: Merge, column: pa.Array) -> None:
-        ranks = _ranks(column)
+        ranks = ranks_of(column)
         self._column = column
         self._row = np.zeros(len(column) + 2, np.int64)
         present = np.flatnonzero(column.is_valid())
@@ -261,7 +261,7 @@ def has_order(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind)
 
 
-def _ranks(column: pa.Array) -> Integers:
+def ranks_of(column: pa.Array) -> Integers:
     """Return the dense ranks of values, which begin at 1; that of NULL is undefined.
 
     Structs are compared field by field, and NULL is the lowest value of a field, as in Spark.
@@ -270,7 +270,7 @@ def _ranks(column: pa.Array) -> Integers:
         ranks: Integers = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
         return ranks
     fields = column.flatten()
-    codes = [np.where(field.is_null(), 0, _ranks(field)) for field in fields]
+    codes = [np.where(field.is_null(), 0, ranks_of(field)) for field in fields]
     order = np.lexsort(codes[::-1])
     in_order = np.stack([code[order] for code in codes])
     new = np.append(True, (in_order[:, 1:] != in_order[:, :-1]).any(axis=0))[: len(order)]

@@ -114,5 +114,12 @@ class Timeline:
             ufunc.at(merged, last[of_level] - (1 << level), values[of_level])
         return merged
 
+    def numbers(self, first: Integers, last: Integers) -> Integers:
+        """Return, for each version, the number of ranges of versions, ``[first, last)``, that have it."""
+        steps = np.zeros(len(self.row) + 1, np.int64)
+        np.add.at(steps, first, 1)
+        np.add.at(steps, last, -1)
+        return np.cumsum(steps)[:-1]
+
     def _previous(self, mask: Mask) -> Integers:
         return np.maximum.accumulate(np.where(mask, self._index, -1))

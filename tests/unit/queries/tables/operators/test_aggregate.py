@@ -15,8 +15,9 @@ from millrace_jobs.queries.tables.operators.aggregate import CountedPart, Groupe
 COUNT = MergedPart("n", "sum", pa.int64())
 SUMS = (COUNT, MergedPart("total", "sum", pa.int64()), MergedPart("size", "sum", pa.float64()))
 EXTREMES = (MergedPart("lowest", "min", pa.string()), MergedPart("highest", "max", pa.float64()))
-COUNTED = (CountedPart("lowest", "min", pa.string()), CountedPart("highest", "max", pa.float64()))
-SETTLING = tuple(CountedPart(part.name, part.merge, part.type, settles_after=0) for part in COUNTED)
+RETRACTED = (CountedPart("lowest", "min", pa.string()), CountedPart("highest", "max", pa.float64()))
+COUNTED = (*RETRACTED, CountedPart("texts", "count_distinct", pa.string()))
+SETTLING = tuple(CountedPart(part.name, part.merge, part.type, settles_after=0) for part in RETRACTED)
 ALL = (*SUMS, *COUNTED)
 KEY = pa.schema([("key", pa.string())])
 WINDOWED = pa.schema([("key", pa.string()), ("end", pa.int64())])
@@ -105,10 +106,16 @@ def extremes(members):
     return (min(texts, default=None), highest)
 
 
-def aggregated(members):
-    """Return the sums and the extremes of records."""
+def counted(members):
+    """Return the extremes of records, and the number of different texts."""
     members = list(members)
-    return (*summed(members), *extremes(members))
+    return (*extremes(members), len({each[2] for each in members} - {None}))
+
+
+def aggregated(members):
+    """Return the sums of records, and what is computed from their values."""
+    members = list(members)
+    return (*summed(members), *counted(members))
 
 
 def of_records(records, groups, members_of):
@@ -151,7 +158,9 @@ def since(time, rows):
 
 
 def rows_of_records(batch, windowed, parts):
-    columns = {SUMS: lambda v: (1, v[0], v[1]), ALL: lambda v: (1, *v)}.get(parts, lambda v: v[2:])
+    columns = {SUMS: lambda v: (1, v[0], v[1]), ALL: lambda v: (1, *v, v[2]), COUNTED: lambda v: (*v[2:], v[2])}.get(
+        parts, lambda v: v[2:]
+    )
     return [
         (key, *([time // SIZE * SIZE + SIZE] if windowed else []), *columns(values), time, time + 1, 1)
         for time, key, values in batch
@@ -168,7 +177,7 @@ def test_aggregation_of_records_is_definition_64(windowed, final, versions, part
         return
     keys, end = (WINDOWED, "end") if windowed else (KEY, None)
     run = Run(GroupedAggregate(keys, parts, end, of_table=False, versions=versions, final=final, slots=slots))
-    members_of = summed if parts is SUMS else extremes
+    members_of = {SUMS: summed, COUNTED: counted}.get(parts, extremes)
     on_time, late = [], 0
     for batch, watermark in with_watermarks(cut(records, data), delay):
         for each in batch:
@@ -230,7 +239,9 @@ def test_aggregation_of_a_table_is_definition_73(versions, final, data, updates,
         for time, key, value in batch:
             if time >= watermark:
                 after.update(Record(time, key, value))
-        rows = [(v[0], 1, *v[1:], start, end, weight) for _, v, start, end, weight in update_changes(table, after)]
+        rows = [
+            (v[0], 1, *v[1:], v[3], start, end, weight) for _, v, start, end, weight in update_changes(table, after)
+        ]
         run.step(rows, watermark)
         table = after
         reference = table_operators.aggregate(
@@ -259,7 +270,7 @@ def test_final_windows_of_a_table_are_those_of_all_changes(versions, data, updat
             after.update(Record(*update))
         changes = update_changes(table, after)
         for run in runs:
-            run.step([(v[0], 100, 1, *v[1:], start, end, weight) for _, v, start, end, weight in changes], -1)
+            run.step([(v[0], 100, 1, *v[1:], v[3], start, end, weight) for _, v, start, end, weight in changes], -1)
         table = after
     eager, final = runs
     assert final.replayed.rows == {}
