@@ -19,7 +19,8 @@ from .tables import content
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 NEWEST = "(SELECT who, max_by(n, at) AS n, max(at) AS at FROM {table} GROUP BY who)"
-COLUMNS = "max(p.n) AS most, min(p.n) AS least, max_by(p.who, p.n) AS by_whom"
+COLUMNS = """max(p.n) AS most, min(p.n) AS least, max_by(p.who, p.n) AS by_whom, count(DISTINCT p.n % 5) AS values,
+             round(stddev_pop(p.n), 6) AS spread, median(p.n) AS middle"""
 PRICES = f"SELECT p.n % 3 AS kind, count(*) AS users, {COLUMNS} FROM prices p GROUP BY p.n % 3"
 PLANS = (
     f"SELECT q.n AS plan, count(*) AS users, {COLUMNS} FROM plans q LEFT JOIN prices p ON p.who = q.who GROUP BY q.n"
@@ -44,10 +45,13 @@ def latest_in_duckdb(project: Project, sql: str) -> Counter[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(("sql", "key"), [(PRICES, "kind"), (PLANS, "plan")])
-def test_extremes_of_tables_are_those_of_the_newest_rows_after_a_kill(tmp_path: Path, sql: str, key: str) -> None:
+def test_extremes_of_tables_are_those_of_the_newest_rows_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str, key: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the paths of the sources are relative
     sink = {"delta": {"path": "table", "key": [key]}}
     project, file = joining(tmp_path, sql, files=range(2), sink=sink)
-    command, mark = [str(Path(sys.executable).parent / "millrace"), "run", str(tmp_path / file)], Mark()
+    command, mark = [str(Path(sys.executable).parent / "millrace"), "run", file], Mark()
     killed = Process(*command, log=tmp_path / "killed.log", mark=mark)
     killed.wait_for_batch()
     give(tmp_path, range(2, FILES))

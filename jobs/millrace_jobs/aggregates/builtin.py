@@ -34,6 +34,7 @@ class Part:
     merged column has the sum of squared deviations of the means from their common mean.
 
     The part of an ``aggregator`` is its state, reduced from ``arguments``, which are SQL; it has no other SQL.
+    ``fraction`` is that of a percentile.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Part:
     weight: str = ""
     aggregator: SqlAggregator | None = None
     arguments: tuple[str, ...] = ()
+    fraction: float = 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ def compile_aggregate(
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
     if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
         return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
+    if isinstance(function, exp.Quantile | exp.ApproxQuantile) and _fraction(function) is None:
+        return f"{to_sql(call)} has a percentage that is not a number from 0 to 1"
     parts, finish = split(function, value, f"a{index}", type_of)
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish}{chosen} AS {type_of(to_sql(call))})")
 
@@ -289,6 +293,25 @@ def _approx_of_table(_: exp.Expr, value: str, name: str, __: TypeOf) -> Split:
     return (_part(name, "none", hashed, merge="approx_count_distinct"),), f"coalesce({name}, 0L)"
 
 
+def _fraction(function: exp.Expr) -> float | None:
+    """Return the share of rows that a percentile asks for; None if it is not a number from 0 to 1."""
+    if isinstance(function, exp.Median):
+        return 0.5
+    share = function.args["quantile"]
+    if not isinstance(share, exp.Literal) or share.is_string or not 0 <= float(share.name) <= 1:
+        return None
+    return float(share.name)
+
+
+def _percentile(function: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
+    number, merge = _as_double(value, type_of), f"percentile({name})"
+    return (Part(name, "none", number, number, merge, fraction=_fraction(function) or 0),), name
+
+
+def _percentile_approx(function: exp.Expr, value: str, name: str, _: TypeOf) -> Split:
+    return (Part(name, "none", value, value, f"percentile_approx({name})", fraction=_fraction(function) or 0),), name
+
+
 def _deviation(function: str) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
     """Return the split of a variance or deviation whose rows can be taken back: one part, which operators finish."""
 
@@ -319,4 +342,7 @@ _TABLE_SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Sp
     exp.Variance: _deviation("var_samp"),
     exp.VariancePop: _deviation("var_pop"),
     exp.ApproxDistinct: _approx_of_table,
+    exp.Quantile: _percentile,
+    exp.Median: _percentile,
+    exp.ApproxQuantile: _percentile_approx,
 }

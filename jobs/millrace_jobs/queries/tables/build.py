@@ -248,8 +248,8 @@ def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> Grou
     match part.merge:
         case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
             return DeviationPart(part.name, part.merge)
-        case "count_distinct":
-            return CountedPart(part.name, part.merge, kind)
+        case "count_distinct" | "percentile" | "percentile_approx":
+            return CountedPart(part.name, part.merge, kind, fraction=part.fraction)
         case "min" | "max" if part.counted:
             return CountedPart(part.name, part.merge, kind, settles_after)
         case "sum" | "min" | "max":

@@ -50,6 +50,12 @@ _DEVIATIONS: Mapping[str, Deviation] = {
     "var_samp": "var_samp",
     "var_pop": "var_pop",
 }
+_APPROXIMATE: Mapping[str, CountedFunction] = {
+    "approx_count_distinct": "count_distinct",
+    "percentile": "percentile",
+    "percentile_approx": "percentile_approx",
+}
+"""Functions whose state is smaller in Spark, as long as rows are only added."""
 
 
 def has_extremes(select: exp.Select) -> bool:
@@ -57,12 +63,16 @@ def has_extremes(select: exp.Select) -> bool:
     return any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
 
 
+def is_mergeable(part: Part) -> bool:
+    """Whether partial results of workers for a part are merged by the operators on tables."""
+    return not part.weight and _function(part) in _MERGES
+
+
 def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
     """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
-    merge = _MERGES.get(_function(part))
-    if part.weight or merge is None:
+    if not is_mergeable(part):
         raise NotATableQueryError(f"{aggregate.call} is not made of sums, minima and maxima")
-    return merge
+    return _MERGES[_function(part)]
 
 
 def _function(part: Part) -> str:
@@ -259,15 +269,17 @@ class GroupTranslation:
                 (kind,) = self.types_of(self._scope_types, [part.initial])
                 merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
                 self.types[part.name] = merged
-                yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted)
+                yield GroupPart(
+                    f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted, part.fraction
+                )
 
     def _merge_of(self, part: Part, aggregate: BuiltinAggregate) -> tuple[Merge | Deviation | CountedFunction, bool]:
         """Return how a part is merged, and whether its values are counted."""
         function, changes = _function(part), self.scope.contents is not Contents.RECORDS
         if function in _DEVIATIONS:
             return _DEVIATIONS[function], False
-        if function == "count_distinct" or (function == "approx_count_distinct" and (changes or self.exact)):
-            return "count_distinct", True
+        if function == "count_distinct" or (function in _APPROXIMATE and (changes or self.exact)):
+            return _APPROXIMATE.get(function, "count_distinct"), True
         merge = merge_of(part, aggregate)
         return merge, merge in _EXTREMES and changes
 

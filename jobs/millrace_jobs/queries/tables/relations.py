@@ -128,13 +128,14 @@ class Closing:
 class GroupPart:
     """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged.
 
-    ``counted``: the values of a group are counted, so that rows can be taken back.
+    ``counted``: the values of a group are counted, so that rows can be taken back. ``fraction``: of a percentile.
     """
 
     sql: str
     name: str
     merge: Merge | Deviation | CountedFunction
     counted: bool = False
+    fraction: float = 0
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from millrace_jobs.shown_values import shown_value
 
 Mask = NDArray[np.bool_]
 
-CountedFunction = Literal["min", "max", "count_distinct"]
-"""What is computed from the values of a group."""
+CountedFunction = Literal["min", "max", "count_distinct", "percentile", "percentile_approx"]
+"""What is computed from the values of a group: ``percentile`` interpolates, ``percentile_approx`` is one of them."""
 
 VALUE: Final = "millrace_value"
 """Column of entries with the value."""
@@ -49,16 +49,24 @@ class CountedPart:
         type: type of the values.
         settles_after: how far, in microseconds, the watermark is ahead of the start of rows that cannot be taken back
             any more; None if all can.
+        fraction: of a percentile, the share of rows, from 0 to 1, that have at most this value.
     """
 
     name: str
     merge: CountedFunction
     type: pa.DataType
     settles_after: int | None = None
+    fraction: float = 0.5
 
     def __post_init__(self) -> None:
         if not has_order(self.type):
             raise ValueError(f"column {self.name!r} of type {self.type} has no {self.merge}: use a type with an order")
+        if self.settles and self.merge not in ("min", "max"):
+            raise ValueError(f"all values of column {self.name!r} count in a {self.merge}: set settles_after=None")
+        if self.merge == "percentile" and not pa.types.is_float64(self.type):
+            raise ValueError(f"a percentile of column {self.name!r} cannot be of type {self.type}: cast it to double")
+        if not 0 <= self.fraction <= 1:
+            raise ValueError(f"the fraction of a percentile is from 0 to 1: {self.fraction}")
 
     @property
     def takes_back(self) -> bool:
@@ -92,14 +100,16 @@ class CountedPart:
         """Return the merger of stored results, and a number for each value by which values are compared."""
         if self.merge == "count_distinct":
             return Counts(results), ranks_of(normalized(values))
-        merger = Extreme(self.merge, normalized(pa.concat_arrays([results, values])))
+        if self.merge == "percentile":
+            return Numbers(results), ranks_of(normalized(values))
+        merger = Extreme("min" if self.merge == "min" else "max", normalized(pa.concat_arrays([results, values])))
         (ranks,) = merger.arrays
         merger.arrays = [ranks[: len(results)]]
         return merger, ranks[len(results) :]
 
 
 class Counts:
-    """Numbers of values: one array; see ``merging.Merger``."""
+    """Counts of values: one array; see ``merging.Merger``."""
 
     ufunc: np.ufunc = np.add
     identity = 0
@@ -108,21 +118,47 @@ class Counts:
         self.arrays: Arrays = [results.fill_null(0).to_numpy()]
 
     def settled(self, arrays: Arrays) -> Arrays:
-        """Return the numbers."""
+        """Return the counts."""
         return arrays
 
     def stored(self, arrays: Arrays) -> list[pa.Array]:
-        """Return the column of numbers."""
+        """Return the column of counts."""
         return [pa.array(arrays[0])]
 
     def result(self, arrays: Arrays) -> pa.Array:
-        """Return the column of numbers."""
+        """Return the column of counts."""
         return pa.array(arrays[0])
 
     def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
-        """Return where the numbers are equal."""
+        """Return where the counts are equal."""
         equal: NDArray[np.bool_] = one[0] == other[0]
         return equal
+
+
+class Numbers:
+    """Floats, and whether there is one, as two arrays; see ``merging.Merger``."""
+
+    ufunc: np.ufunc = np.add
+    identity = 0
+
+    def __init__(self, results: pa.Array) -> None:
+        self.arrays: Arrays = [results.fill_null(0.0).to_numpy(), np.asarray(results.is_valid()).astype(np.int64)]
+
+    def settled(self, arrays: Arrays) -> Arrays:
+        """Return the arrays."""
+        return arrays
+
+    def stored(self, arrays: Arrays) -> list[pa.Array]:
+        """Return the column of floats, NULL where there is none."""
+        return [pa.array(arrays[0], mask=arrays[1] == 0)]
+
+    def result(self, arrays: Arrays) -> pa.Array:
+        """Return the column of floats, NULL where there is none."""
+        return self.stored(arrays)[0]
+
+    def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
+        """Return where the floats are equal, bit by bit."""
+        return (one[0].view(np.int64) == other[0].view(np.int64)) & (one[1] == other[1])
 
 
 @dataclass(frozen=True)
@@ -177,7 +213,39 @@ class CountedValues:
         first, last, ranks = first[present], last[present], ranks[present]
         if self._part.merge == "count_distinct":
             return [timeline.numbers(first, last)]
+        if self._part.merge in ("percentile", "percentile_approx"):
+            return self._percentiles(first, last, ranks, counts[present])
         return [timeline.covered(self.merger.ufunc, self.merger.identity, first, last, ranks)]
+
+    def _percentiles(self, first: Integers, last: Integers, ranks: Integers, counts: Integers) -> Arrays:
+        """Return the arrays of a percentile, from the values that versions have, each with its number of rows."""
+        lengths = last - first
+        versions = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        ranks, counts = np.repeat(ranks, lengths), np.repeat(counts, lengths)
+        order = np.lexsort((ranks, versions))
+        ranks, until = ranks[order], np.cumsum(counts[order])
+        rows = np.zeros(len(self._timeline.row), np.int64)
+        np.add.at(rows, versions, counts)
+        before, has_rows, fraction = np.cumsum(rows) - rows, rows > 0, self._part.fraction
+
+        def at(place: Integers) -> Integers:
+            """Return the rank of the row at a place, from 0, in each version that has rows."""
+            return ranks[np.searchsorted(until, (before + place)[has_rows], side="right")]
+
+        if self._part.merge == "percentile_approx":
+            found = np.zeros(len(rows), np.int64)
+            found[has_rows] = at(np.maximum(np.ceil(fraction * rows).astype(np.int64), 1) - 1)
+            return [found]
+        values = np.zeros(int(self._ranks.max(initial=0)) + 1)
+        values[self._ranks] = self._entries.values.to_numpy()
+        place = fraction * np.maximum(rows - 1, 0)
+        lower, higher = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+        low, high, share = values[at(lower)], values[at(higher)], (place - lower)[has_rows]
+        result = np.zeros(len(rows))
+        with np.errstate(invalid="ignore"):
+            result[has_rows] = np.where(low == high, low, (1 - share) * low + share * high)
+        result[has_rows] = np.where(share == 0, low, result[has_rows])
+        return [result, has_rows.astype(np.int64)]
 
     def stored(self, is_collapsed: Callable[[Integers], Mask], closed: Mask) -> Entries:
         """Return the entries to store.

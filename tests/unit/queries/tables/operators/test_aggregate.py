@@ -1,5 +1,7 @@
 """Aggregation over changes against the reference interpreter, for random streams, disorder and batches."""
 
+import math
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +18,11 @@ COUNT = MergedPart("n", "sum", pa.int64())
 SUMS = (COUNT, MergedPart("total", "sum", pa.int64()), MergedPart("size", "sum", pa.float64()))
 EXTREMES = (MergedPart("lowest", "min", pa.string()), MergedPart("highest", "max", pa.float64()))
 RETRACTED = (CountedPart("lowest", "min", pa.string()), CountedPart("highest", "max", pa.float64()))
-COUNTED = (*RETRACTED, CountedPart("texts", "count_distinct", pa.string()))
+COUNTED = (
+    *RETRACTED,
+    CountedPart("texts", "count_distinct", pa.string()),
+    CountedPart("middle", "percentile_approx", pa.string(), fraction=0.4),
+)
 SETTLING = tuple(CountedPart(part.name, part.merge, part.type, settles_after=0) for part in RETRACTED)
 ALL = (*SUMS, *COUNTED)
 KEY = pa.schema([("key", pa.string())])
@@ -107,9 +113,10 @@ def extremes(members):
 
 
 def counted(members):
-    """Return the extremes of records, and the number of different texts."""
+    """Return the extremes of records, the number of different texts, and the text above 40 % of them."""
     members = list(members)
-    return (*extremes(members), len({each[2] for each in members} - {None}))
+    texts = sorted(each[2] for each in members if each[2] is not None)
+    return (*extremes(members), len(set(texts)), texts[max(math.ceil(0.4 * len(texts)), 1) - 1] if texts else None)
 
 
 def aggregated(members):
@@ -158,9 +165,11 @@ def since(time, rows):
 
 
 def rows_of_records(batch, windowed, parts):
-    columns = {SUMS: lambda v: (1, v[0], v[1]), ALL: lambda v: (1, *v, v[2]), COUNTED: lambda v: (*v[2:], v[2])}.get(
-        parts, lambda v: v[2:]
-    )
+    columns = {
+        SUMS: lambda v: (1, v[0], v[1]),
+        ALL: lambda v: (1, *v, v[2], v[2]),
+        COUNTED: lambda v: (*v[2:], v[2], v[2]),
+    }.get(parts, lambda v: v[2:])
     return [
         (key, *([time // SIZE * SIZE + SIZE] if windowed else []), *columns(values), time, time + 1, 1)
         for time, key, values in batch
@@ -240,7 +249,8 @@ def test_aggregation_of_a_table_is_definition_73(versions, final, data, updates,
             if time >= watermark:
                 after.update(Record(time, key, value))
         rows = [
-            (v[0], 1, *v[1:], v[3], start, end, weight) for _, v, start, end, weight in update_changes(table, after)
+            (v[0], 1, *v[1:], v[3], v[3], start, end, weight)
+            for _, v, start, end, weight in update_changes(table, after)
         ]
         run.step(rows, watermark)
         table = after
@@ -270,7 +280,9 @@ def test_final_windows_of_a_table_are_those_of_all_changes(versions, data, updat
             after.update(Record(*update))
         changes = update_changes(table, after)
         for run in runs:
-            run.step([(v[0], 100, 1, *v[1:], v[3], start, end, weight) for _, v, start, end, weight in changes], -1)
+            run.step(
+                [(v[0], 100, 1, *v[1:], v[3], v[3], start, end, weight) for _, v, start, end, weight in changes], -1
+            )
         table = after
     eager, final = runs
     assert final.replayed.rows == {}
