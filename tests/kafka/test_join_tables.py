@@ -54,6 +54,11 @@ GROUPED = [
            FROM prices p JOIN plans q ON p.who = q.who GROUP BY q.n HAVING total > 30""",
         ["plan"],
     ),
+    (
+        """SELECT q.n AS plan, max(p.n) AS most, min_by(p.who, p.n) AS least
+           FROM prices p JOIN plans q ON p.who = q.who GROUP BY q.n""",
+        ["plan"],
+    ),
 ]
 NEWEST = "SELECT who, max_by(n, {table}.at) AS n FROM {table} GROUP BY who"
 
@@ -157,12 +162,12 @@ HELD_BACK = [
         ["since", "who"],
         True,
     ),
-    # the inner windows are final, and the outer ones wait for their own end
+    # inner groups that late records correct are taken out of the extreme, and put in again
     (
         """SELECT since, max(n) AS most, count(*) AS users
            FROM (SELECT {start} AS since, e.who, count(*) AS n FROM events e GROUP BY {window}, e.who) GROUP BY since""",
         ["since"],
-        False,
+        True,
     ),
 ]
 IN_DUCKDB = {

@@ -160,7 +160,13 @@ class _StreamCheck:
         elif isinstance(node, exp.Distinct) and not isinstance(node.parent, exp.Select):
             function = node.find_ancestor(exp.Func)
             counts = isinstance(function, exp.Count)
-            hint = "write approx_count_distinct, or a Python aggregator" if counts else "leave DISTINCT out"
+            if counts and all(self._watermarks[source] for source in set(self._streams.values())):
+                return
+            hint = (
+                "give each source a watermark, or write approx_count_distinct, or a Python aggregator"
+                if counts
+                else "leave DISTINCT out"
+            )
             at = None if function is None else function.meta.get("start", start_of(node))
             yield self._at(at, "a stream does not keep every value, which DISTINCT in an aggregate needs", hint)
         elif isinstance(node, exp.TableSample) and node.args.get("size") is None:

@@ -37,6 +37,7 @@ from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, 
 from millrace_jobs.queries.sql_aggregates import NotRoutableError
 from millrace_jobs.queries.sql_scope import check_scope, sql_problem
 from millrace_jobs.queries.tables.compile import compile_tables
+from millrace_jobs.queries.tables.grouping import is_mergeable
 from millrace_jobs.queries.tables.needs import holds_back, needs_tables
 from millrace_jobs.queries.tables.stages import state_partitions
 
@@ -127,7 +128,7 @@ def choose_execution(
     if needs_tables(spec, query):
         if own:
             hint = "write one SELECT over one source that is a stream, with GROUP BY"
-            reason = "joins, reads or keeps a table, or aggregates groups again"
+            reason = "joins, reads or keeps a table, counts distinct values, or aggregates groups again"
             raise MillraceError(own_call_problem(reason, hint, own[0].name))
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
@@ -140,6 +141,9 @@ def choose_execution(
             raise MillraceError(own_call_problem(str(error), hint, own[0].name)) from None
         native = Native(query, str(error))
     else:
+        parts = [part for aggregate in aggregation.aggregates for part in aggregate.parts]
+        if holds_back(spec) and not own and not all(map(is_mergeable, parts)):
+            return compile_tables(spec, query, schemas, types.of, partitions)
         ahead_of(aggregation, spec)  # refuses groups that cannot be held back
         return aggregation
     return compile_tables(spec, query, schemas, types.of, partitions) if holds_back(spec) else native

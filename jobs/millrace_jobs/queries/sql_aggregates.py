@@ -86,7 +86,7 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def split_aggregates(
-    select: exp.Select, type_of: TypeOf, *, structs: bool = False, own: Mapping[str, SqlAggregator] | None = None
+    select: exp.Select, type_of: TypeOf, *, tables: bool = False, own: Mapping[str, SqlAggregator] | None = None
 ) -> Iterator[BuiltinAggregate]:
     """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts; see ``compile_aggregate``.
 
@@ -99,7 +99,7 @@ def split_aggregates(
         text = to_sql(call)
         if text in seen:
             continue
-        compiled = compile_aggregate(call, len(seen), type_of, structs=structs, own=own)
+        compiled = compile_aggregate(call, len(seen), type_of, tables=tables, own=own)
         if isinstance(compiled, str):
             raise NotRoutableError(compiled)
         seen.add(text)

@@ -45,7 +45,6 @@ def problems(sql, sink=TABLE_SINK, **more):
             "its FULL JOIN with a stream keeps rows of a computed table",
         ),
         ("SELECT p.k FROM p LEFT JOIN q ON p.k = q.k AND p.k > q.n", "that only Spark can evaluate: (p.k > q.n)"),
-        ("SELECT n, max(at) AS m FROM p GROUP BY n", "max(p.at) cannot take a row back"),
         ("SELECT k, n FROM p UNION ALL SELECT k, n FROM s", "it is a UNION, not one SELECT"),
         ("WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w", "it has a WITH clause"),
     ],
@@ -73,6 +72,61 @@ def test_a_query_over_a_table_that_cannot_run_is_refused(sql, said):
 def test_joins_with_tables_are_accepted(sql):
     sink = {"table": {**TABLE_SINK["table"], "key": ["k"]}}
     assert problems(sql, sink) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT n, max(at) AS newest, min_by(k, at) AS first FROM p GROUP BY n",
+        "SELECT p.n, max(q.n) AS most FROM p LEFT JOIN q ON p.k = q.k GROUP BY p.n",
+        "SELECT s.k, min(p.n) AS least FROM s JOIN p ON s.k = p.k GROUP BY s.k",
+        "SELECT max(many) AS most FROM (SELECT k, count(*) AS many FROM s GROUP BY k)",
+    ],
+)
+def test_the_least_and_the_largest_of_rows_that_change_can_run(sql):
+    assert problems(sql) == []
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose", "OnWindowEnd"])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pkg"])
+def test_distinct_values_of_one_stream_are_counted_under_every_plan_and_strategy(emit, algorithm):
+    columns = "count(DISTINCT n) AS c, stddev(n) AS d, approx_count_distinct(n) AS e, median(n) AS f"
+    sql = f"SELECT window, k, {columns} FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit=emit, partitioner={"algorithm": algorithm}, sources={"s": source("s")}) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "count(DISTINCT n, k)",
+        "count(DISTINCT k) FILTER (WHERE n > 1)",
+        "approx_count_distinct(k)",
+        "median(k)",
+        "percentile(n, 0.9) FILTER (WHERE n > 1)",
+        "percentile_approx(at, 0.25, 100)",
+    ],
+)
+def test_functions_of_the_values_of_rows_that_change_can_run(call):
+    assert problems(f"SELECT n, {call} AS c FROM p GROUP BY n") == []
+
+
+def test_what_workers_cannot_merge_is_held_back_by_operators_on_tables():
+    sql = "SELECT window, k, stddev(n) AS d, approx_count_distinct(n) AS e FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit="OnWindowEnd", sources={"s": source("s")}) == []
+
+
+def test_the_percentage_of_a_percentile_is_one_number():
+    [problem] = problems("SELECT n, percentile(n, array(0.1, 0.9)) AS c FROM p GROUP BY n")
+    assert "has a percentage that is not a number from 0 to 1" in problem
+
+
+def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
+    sql = "SELECT k, count(DISTINCT n) AS c FROM s GROUP BY k UNION ALL SELECT k, n FROM s"
+    [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
+    assert (
+        "the query counts distinct values, and it is a UNION, not one SELECT; leave that out, or write approx"
+        in problem
+    )
 
 
 def test_changing_rows_do_not_go_to_files():

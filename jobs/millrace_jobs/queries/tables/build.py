@@ -16,7 +16,13 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT
-from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
+from millrace_jobs.queries.tables.operators.aggregate import (
+    CountedPart,
+    DeviationPart,
+    GroupedAggregate,
+    GroupPartColumn,
+    MergedPart,
+)
 from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
@@ -27,6 +33,7 @@ from millrace_jobs.queries.tables.relations import (
     WINDOW,
     Enriched,
     Grouping,
+    GroupPart,
     Join,
     PairFilter,
     Relation,
@@ -141,11 +148,14 @@ class RelationBuilder:
         rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
         rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
         values, is_last = values_schema(rows), grouping is self.query.groups
+        of_table = contents_of(grouping.input) is Contents.TABLE
+        # where versions are kept, the operator takes the watermark back by the lag
+        settles_after = None if of_table or grouping.lag is None else 0 if versions else grouping.lag
         groups = GroupedAggregate(
             pa.schema([values.field(name) for _, name in keys]),
-            tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
+            tuple(_part(part, values.field(part.name).type, settles_after) for part in grouping.parts),
             window_end=CLOSING if closing is not None else None,
-            of_table=contents_of(grouping.input) is Contents.TABLE,
+            of_table=of_table,
             versions=versions,
             final=grouping.final,
             checked=not _is_source(grouping.input),
@@ -243,6 +253,18 @@ class RelationBuilder:
         traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
         number, partitions = next(self._numbers), self.query.partitions
         return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
+
+
+def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> GroupPartColumn:
+    match part.merge:
+        case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
+            return DeviationPart(part.name, part.merge)
+        case "count_distinct" | "percentile" | "percentile_approx":
+            return CountedPart(part.name, part.merge, kind, fraction=part.fraction)
+        case "min" | "max" if part.counted:
+            return CountedPart(part.name, part.merge, kind, settles_after)
+        case "sum" | "min" | "max":
+            return MergedPart(part.name, part.merge, kind)
 
 
 def _is_source(relation: Relation) -> bool:

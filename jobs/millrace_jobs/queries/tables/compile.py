@@ -20,7 +20,13 @@ from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.queries.execution import Execution
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.tables.grouping import TypesOf
-from millrace_jobs.queries.tables.needs import aggregates_changing_groups, holds_back, reads_tables, times_ahead
+from millrace_jobs.queries.tables.needs import (
+    aggregates_changing_groups,
+    counts_distinct,
+    holds_back,
+    reads_tables,
+    times_ahead,
+)
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import (
     Join,
@@ -54,7 +60,8 @@ def compile_tables(
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
     held = holds_back(spec)
-    beyond_spark = held or spec.sink.has_history
+    counts = counts_distinct(parsed)
+    beyond_spark = held or spec.sink.has_history or counts
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, parsed):
         return _native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
@@ -64,8 +71,9 @@ def compile_tables(
     final_joins = closes or any(not output.sink.replaces_rows for output in eager)
     try:
         query = translate(
-            parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
-        )
+            parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held,
+            exact=beyond_spark or reads_tables(spec),
+        )  # fmt: skip
         query = replace(query, functions=_own_types(spec, parsed))
         if held:
             query = _held_back(query, spec)
@@ -77,13 +85,17 @@ def compile_tables(
         if spec.sink.has_history:
             problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
             raise MillraceError(problem) from None
+        if counts and not reads_tables(spec):
+            message = f"the query counts distinct values, and {reason}"
+            hint = "leave that out, or write approx_count_distinct"
+            raise MillraceError(Problem(message, hint, field="spec.query.sql")) from None
         if not reads_tables(spec):
             return _native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
         hint = "leave that out, or read the source as a stream, without table"
         raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
     if is_native and wrong_in_spark(query.relation) is None:
         return _native(spec, parsed, schemas, _CHOSEN)
-    if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
+    if closes and not held and not counts and not reads_tables(spec) and _joins_only_groups(query.relation):
         return _native(spec, parsed, schemas, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"

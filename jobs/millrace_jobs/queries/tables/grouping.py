@@ -23,6 +23,8 @@ from millrace_jobs.queries.sql_aggregates import (
     without_lateral_aliases,
 )
 from millrace_jobs.queries.tables.needs import own_aggregates
+from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
+from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.queries.tables.relations import (
@@ -42,19 +44,39 @@ TypesOf = Callable[[Mapping[str, DataType], Sequence[str]], list[DataType]]
 
 _EXTREMES: tuple[Merge, ...] = ("min", "max")
 _MERGES: Mapping[str, Merge] = {"sum": "sum", "min": "min", "max": "max"}
+_DEVIATIONS: Mapping[str, Deviation] = {
+    "stddev_samp": "stddev_samp",
+    "stddev_pop": "stddev_pop",
+    "var_samp": "var_samp",
+    "var_pop": "var_pop",
+}
+_APPROXIMATE: Mapping[str, CountedFunction] = {
+    "approx_count_distinct": "count_distinct",
+    "percentile": "percentile",
+    "percentile_approx": "percentile_approx",
+}
+"""Functions whose state is smaller in Spark, as long as rows are only added."""
 
 
-def takes_rows_back(select: exp.Select) -> bool:
-    """Whether the aggregates of a SELECT can take back rows that they have aggregated."""
-    return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+def has_extremes(select: exp.Select) -> bool:
+    """Whether a SELECT has aggregates that take rows back only from values that they keep."""
+    return any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+
+
+def is_mergeable(part: Part) -> bool:
+    """Whether partial results of workers for a part are merged by the operators on tables."""
+    return not part.weight and _function(part) in _MERGES
 
 
 def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
     """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
-    merge = _MERGES.get(part.merge.partition("(")[0])
-    if part.weight or merge is None:
+    if not is_mergeable(part):
         raise NotATableQueryError(f"{aggregate.call} is not made of sums, minima and maxima")
-    return merge
+    return _MERGES[_function(part)]
+
+
+def _function(part: Part) -> str:
+    return part.merge.partition("(")[0]
 
 
 @dataclass(frozen=True)
@@ -70,6 +92,8 @@ class GroupTranslation:
         labels: what the query calls the internal columns.
         internal: returns a new internal name for what the query calls so.
         final: whether only groups that can no longer change are wanted.
+        exact: whether approximate functions of records that are only added are computed here, exactly; Spark has
+            smaller states of them.
     """
 
     select: exp.Select
@@ -80,6 +104,7 @@ class GroupTranslation:
     labels: Mapping[str, str]
     internal: Callable[[str], str]
     final: bool
+    exact: bool
 
     def result(self) -> Scope:
         """Return the groups as rows; raises NotATableQueryError for what the operators on tables do not do."""
@@ -228,7 +253,7 @@ class GroupTranslation:
         having = [exp.Having(this=self._having)] if self._having is not None else []
         calls = exp.Select(expressions=[item.copy() for item in self._resolved_items])
         calls.set("having", having[0] if having else None)
-        return tuple(split_aggregates(calls, type_of, structs=True))
+        return tuple(split_aggregates(calls, type_of, tables=True))
 
     @property
     def _scope_types(self) -> dict[str, DataType]:
@@ -240,15 +265,23 @@ class GroupTranslation:
     def _parts(self, aggregates: Sequence[BuiltinAggregate]) -> Iterator[GroupPart]:
         for aggregate in aggregates:
             for part in aggregate.parts:
-                merge = merge_of(part, aggregate)
-                if merge in _EXTREMES and self.scope.contents is not Contents.RECORDS:
-                    raise NotATableQueryError(
-                        f"the rows that it aggregates can change, and {aggregate.call} cannot take a row back"
-                    )
+                merge, counted = self._merge_of(part, aggregate)
                 (kind,) = self.types_of(self._scope_types, [part.initial])
                 merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
                 self.types[part.name] = merged
-                yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge)
+                yield GroupPart(
+                    f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted, part.fraction
+                )
+
+    def _merge_of(self, part: Part, aggregate: BuiltinAggregate) -> tuple[Merge | Deviation | CountedFunction, bool]:
+        """Return how a part is merged, and whether its values are counted."""
+        function, changes = _function(part), self.scope.contents is not Contents.RECORDS
+        if function in _DEVIATIONS:
+            return _DEVIATIONS[function], False
+        if function == "count_distinct" or (function in _APPROXIMATE and (changes or self.exact)):
+            return _APPROXIMATE.get(function, "count_distinct"), True
+        merge = merge_of(part, aggregate)
+        return merge, merge in _EXTREMES and changes
 
     def _columns_of(self, resolved: exp.Expr) -> list[str]:
         """Return the SQL of an item over the groups; a window is its start and its end."""

@@ -14,8 +14,14 @@ from millrace_api.sql.parsed_query import ParsedQuery
 
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether a query joins, reads or keeps versions of tables, or aggregates groups that still change."""
-    return reads_tables(spec) or query.has_joins or spec.sink.has_history or aggregates_changing_groups(spec, query)
+    """Whether a query joins, reads or keeps tables, counts distinct values, or aggregates groups that still change."""
+    of_tables = reads_tables(spec) or query.has_joins or spec.sink.has_history
+    return of_tables or counts_distinct(query) or aggregates_changing_groups(spec, query)
+
+
+def counts_distinct(query: ParsedQuery) -> bool:
+    """Whether a query has a ``count(DISTINCT ...)``, which Spark does not run on streams."""
+    return any(isinstance(call.this, exp.Distinct) for call in query.tree.find_all(exp.Count))
 
 
 def holds_back(spec: Spec) -> bool:

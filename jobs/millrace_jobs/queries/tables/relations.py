@@ -12,6 +12,8 @@ from typing import Literal
 import pyarrow as pa
 
 from millrace_api.sql.join_conditions import Side
+from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
+from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
 from millrace_jobs.queries.tables.operators.merging import Merge
@@ -163,11 +165,16 @@ class Closing:
 
 @dataclass(frozen=True)
 class GroupPart:
-    """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged."""
+    """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged.
+
+    ``counted``: the values of a group are counted, so that rows can be taken back. ``fraction``: of a percentile.
+    """
 
     sql: str
     name: str
-    merge: Merge
+    merge: Merge | Deviation | CountedFunction
+    counted: bool = False
+    fraction: float = 0
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ from millrace_jobs.sources.base import Source
 _STREAM_JOIN_BUCKETS = "buckets of joins of streams"
 """Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
 
+_VALUES = "columns whose values are counted"
+"""Entry of the state layout of a query with minima or maxima that can take rows back."""
+
 _WAKES = "timers"
 """Entry of the state layout of a query that has no timers; earlier checkpoints have some."""
 
@@ -169,6 +172,9 @@ class TableQuery(Execution):
     def layout(self) -> dict[str, Any]:
         """Return the SQL, the columns, and how rows are cut into buckets."""
         buckets = self.stream_join_buckets
+        counted = sum(
+            part.counted for each in below(self.relation) if isinstance(each, Grouping) for part in each.parts
+        )
         differs = buckets != BUCKETS and any(map(joins_streams, below(self.relation)))
         return {
             STAGES: self.sql,
@@ -180,6 +186,7 @@ class TableQuery(Execution):
             **({_STREAM_JOIN_BUCKETS: buckets} if differs else {}),
             **({} if self.wakes else {_WAKES: False}),
             **({"versions": "kept for the table's history"} if self.versions else {}),
+            **({_VALUES: counted} if counted else {}),
             **({"functions": dict(self.functions)} if self.functions else {}),
         }
 
@@ -278,7 +285,9 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
         window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
         state = "state forever" if relation.closing is None else "state until the watermark passes the group"
-        yield f"group    by {keys}{window}; {state}"
+        counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
+        values = f", with all values of {', '.join(counted)}" if counted else ""
+        yield f"group    by {keys}{window}; {state}{values}"
     elif isinstance(relation, Upserted):
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):

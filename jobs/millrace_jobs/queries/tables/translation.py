@@ -12,7 +12,7 @@ from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
-from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
+from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes
 from millrace_jobs.queries.tables.join_scopes import (
     equal_columns,
     join_type,
@@ -65,6 +65,7 @@ def translate(
     partitions: int,
     final_joins: bool,
     final_groups: bool,
+    exact: bool = False,
 ) -> TableQuery:
     """Translate the SQL of a query that Spark has accepted.
 
@@ -75,11 +76,12 @@ def translate(
         partitions: number of state partitions.
         final_joins: whether only results of joins that can no longer change are emitted.
         final_groups: whether only groups that can no longer change are emitted.
+        exact: whether approximate functions of records that are only added are computed exactly.
 
     Raises:
         NotATableQueryError: the query has something that these operators do not do.
     """
-    translation = _Translation(sources, types_of, final_joins, final_groups)
+    translation = _Translation(sources, types_of, final_joins, final_groups, exact)
     try:
         scope = translation.select(query.tree)
     except NotATableQueryError as reason:
@@ -104,12 +106,13 @@ def translate(
 
 class _Translation:
     def __init__(
-        self, sources: Mapping[str, InputTraits], types_of: TypesOf, final_joins: bool, final_groups: bool
+        self, sources: Mapping[str, InputTraits], types_of: TypesOf, final_joins: bool, final_groups: bool, exact: bool
     ) -> None:
         self._sources = sources
         self._types_of = types_of
         self._final_joins = final_joins
         self._final_groups = final_groups
+        self._exact = exact
         self._types: dict[str, DataType] = {}
         self.labels: dict[str, str] = {}
         self.longest = 0
@@ -119,11 +122,11 @@ class _Translation:
         """Return the scope of a SELECT's result."""
         select = _plain_select(query)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
-        before = self._final_joins, self._final_groups
-        if groups and not takes_rows_back(select):  # what is below must not change any more
-            self._final_joins = self._final_groups = True
+        before = self._final_groups
+        if groups and has_extremes(select):  # where a sink cannot show changes, few values are kept of final groups
+            self._final_groups |= self._final_joins
         scope, wheres = self._rows(select)
-        self._final_joins, self._final_groups = before
+        self._final_groups = before
         return self._grouped(scope, select, wheres) if groups else self._selected(scope, select, wheres)
 
     def columns_read(self, relation: Relation, items: Sequence[str]) -> Iterator[str]:
@@ -316,8 +319,9 @@ class _Translation:
         """Return the scope of the groups of the rows that pass WHERE."""
         rows = _where(scope, wheres)
         made = GroupTranslation(
-            select, scope, rows, self._types, self._types_of, self.labels, self._internal, final=self._final_groups
-        )
+            select, scope, rows, self._types, self._types_of, self.labels, self._internal,
+            final=self._final_groups, exact=self._exact,
+        )  # fmt: skip
         result = made.result()
         self.waits |= self._final_groups
         self.longest += made.longest

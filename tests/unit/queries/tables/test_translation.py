@@ -326,3 +326,33 @@ def test_an_outer_join_can_keep_the_versions_of_a_table_that_no_record_meets(sql
 def test_joins_that_no_operator_can_run_are_refused(sql, reason):
     with pytest.raises(NotATableQueryError, match=reason):
         translated(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "counted"),
+    [
+        ("SELECT max(p.n) AS most, sum(p.n) AS total FROM p", [True, False]),
+        (f"SELECT min_by(a.n, b.n) AS least FROM a JOIN b ON {within(60)}", [False]),
+        (f"SELECT max(b.n) AS most FROM a LEFT JOIN b ON {within(60)}", [True]),
+        ("SELECT max(p.n) AS most FROM a JOIN p ON a.k = p.k", [True]),
+        ("SELECT stddev(p.n) AS spread FROM p", [False]),
+    ],
+)
+def test_values_are_counted_where_an_extreme_can_be_taken_back(sql, counted):
+    (groups,) = relations(translated(sql).relation, Grouping)
+    assert [part.counted for part in groups.parts] == counted
+
+
+@pytest.mark.parametrize("shows_changes", [True, False])
+def test_extremes_are_of_final_groups_only_where_a_sink_cannot_show_changes(shows_changes):
+    inner = "(SELECT window(a.at, '10 seconds') AS w, a.k, count(*) AS n FROM a GROUP BY 1, 2) g"
+    query = translated(f"SELECT g.w, max(g.n) AS most FROM {inner} GROUP BY g.w", final_joins=not shows_changes)
+    outer, inner = relations(query.relation, Grouping)
+    assert (outer.final, inner.final, outer.parts[0].counted) == (False, not shows_changes, shows_changes)
+
+
+def test_the_layout_of_the_state_says_whether_values_are_counted():
+    """The join below an extreme was final in earlier versions."""
+    sql = f"SELECT max(b.n) AS most FROM a {{}} JOIN b ON {within(60)}"
+    assert "columns whose values are counted" in translated(sql.format("LEFT")).layout()
+    assert "columns whose values are counted" not in translated(sql.format("")).layout()

@@ -8,7 +8,7 @@ import pytest
 from change_tables import MemoryStore, changes_from
 from millrace_jobs.changes import FOREVER, changes_of
 from millrace_jobs.queries.tables.operators import state
-from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
+from millrace_jobs.queries.tables.operators.aggregate import CountedPart, GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.queries.tables.operators.state import SLOTS
@@ -158,3 +158,26 @@ def test_groups_of_a_table_end_with_their_rows(versions):
 
     kept = kept_by(operator, [changes])
     assert_bounded(kept, KEYS + 3 * PASSING if versions else 3, spare=SLOTS if versions else 0)
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_an_extreme_of_a_table_keeps_the_values_of_its_rows(versions):
+    table = UpsertedTable(values("l"), ("lk",), versions=versions)
+    operator = GroupedAggregate(pa.schema([]), (CountedPart("lv", "max", pa.int64()),), None,
+                                of_table=True, versions=versions, final=False)  # fmt: skip
+    store, made = MemoryStore(), upserts("l", passing=PASSING)
+
+    def changes(number):
+        found = table.process(store, [made(number)], STEP * (number - 1) - DELAY).changes
+        return pa.concat_tables([table.output.empty_table(), *found])
+
+    # rows have the values of the last three batches; without versions, those of each batch take the place of others
+    assert_bounded(kept_by(operator, [changes]), 20 if versions else 4, spare=SLOTS if versions else 0)
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_an_extreme_of_records_keeps_those_that_can_be_taken_back(versions):
+    keys, parts = pa.schema([("lk", pa.string())]), (CountedPart("lv", "min", pa.int64(), settles_after=0),)
+    operator = GroupedAggregate(keys, parts, None, of_table=False, versions=versions, final=False, checked=True)
+    kept = kept_by(operator, [records("l")])
+    assert_bounded(kept, in_state(DELAY + STEP))
