@@ -20,7 +20,13 @@ from millrace_api.sql.source_table import SourceTable
 from millrace_jobs.queries.execution import Execution
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.tables.grouping import TypesOf
-from millrace_jobs.queries.tables.needs import aggregates_changing_groups, holds_back, reads_tables, times_ahead
+from millrace_jobs.queries.tables.needs import (
+    aggregates_changing_groups,
+    holds_back,
+    reads_tables,
+    subtracts_streams,
+    times_ahead,
+)
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import (
     Join,
@@ -35,7 +41,7 @@ from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.translation import translate
 
 _CHOSEN = "the algorithm is native"
-_HISTORY = "spec.sink.table.history"
+_HISTORY, _SQL = "spec.sink.table.history", "spec.query.sql"
 
 
 def compile_tables(
@@ -56,7 +62,8 @@ def compile_tables(
     held = holds_back(spec)
     beyond_spark = held or spec.sink.has_history
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
-    if not beyond_spark and _joins_only_static_tables(spec, parsed):
+    meant = parsed.written_out
+    if not beyond_spark and _joins_only_static_tables(spec, meant):
         return _native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
     closes = not eager
@@ -64,9 +71,9 @@ def compile_tables(
     final_joins = closes or any(not output.sink.replaces_rows for output in eager)
     try:
         query = translate(
-            parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
+            meant, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held
         )
-        query = replace(query, functions=_own_types(spec, parsed))
+        query = replace(query, functions=_own_types(spec, meant))
         if held:
             query = _held_back(query, spec)
         if spec.sink.has_history:
@@ -77,10 +84,15 @@ def compile_tables(
         if spec.sink.has_history:
             problem = Problem(f"the result can have no history: {reason}", "leave history out", field=_HISTORY)
             raise MillraceError(problem) from None
-        if not reads_tables(spec):
+        if not reads_tables(spec) and not subtracts_streams(spec, meant):
             return _native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
+        if not reads_tables(spec):
+            problem = Problem(
+                f"the query has EXCEPT or INTERSECT of streams, and {reason}", "leave that out", field=_SQL
+            )
+            raise MillraceError(problem) from None
         hint = "leave that out, or read the source as a stream, without table"
-        raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
+        raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field=_SQL)) from None
     if is_native and wrong_in_spark(query.relation) is None:
         return _native(spec, parsed, schemas, _CHOSEN)
     if closes and not held and not reads_tables(spec) and _joins_only_groups(query.relation):
@@ -112,11 +124,12 @@ def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], re
         )
         for name, schema in schemas.items()
     }
-    problems = list(mixed_semi_joins(query.text, query.scopes(), tables))
+    scopes = query.written_out.scopes()
+    problems = list(mixed_semi_joins(query.text, scopes, tables))
     if spec.emit is Emit.ON_WINDOW_CLOSE:
-        problems += unclosed_groups(query.text, query.scopes(), tables)
+        problems += unclosed_groups(query.text, scopes, tables)
     if problems:
-        raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
+        raise MillraceError(*(replace(problem, line=None, field=_SQL) for problem in problems))
     return Native(query, reason)
 
 

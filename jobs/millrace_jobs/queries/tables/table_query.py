@@ -35,8 +35,10 @@ from millrace_jobs.queries.tables.relations import (
     Enriched,
     Grouping,
     Join,
+    Kept,
     Relation,
     Selection,
+    Union,
     Upserted,
     below,
     contents_of,
@@ -100,15 +102,13 @@ class TableQuery(Execution):
     @property
     def has_join(self) -> bool:
         """Whether rows are matched by key, in state."""
-        relation = self.relation
-        while isinstance(relation, Selection | Enriched | Grouping | Upserted):
-            relation = relation.input
-        return isinstance(relation, Join)
+        return any(isinstance(each, Join) for each in below(self.relation))
 
     @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group."""
-        return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+        groups = self.groups
+        return groups is not None and groups.replaces and contents_of(groups.input) is Contents.RECORDS
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the changes of the result; ``routed``: the hot keys of joins are matched by the plan's workers."""
@@ -143,7 +143,7 @@ class TableQuery(Execution):
         how = "runs by operators on tables"
         reason = wrong_in_spark(self.relation) if pin.algorithm == NATIVE else None
         if reason is not None:
-            how += with_labels(f", as Spark's own join {reason}", self.labels)
+            how += with_labels(f", as Spark's own {reason}", self.labels)
         if self.is_routed(pin.algorithm):
             how += f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
         elif self.has_join:
@@ -274,6 +274,13 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
         state = "state forever" if relation.closing is None else "state until the watermark passes the group"
         yield f"group    by {keys}{window}; {state}"
+    elif isinstance(relation, Union):
+        for each in relation.inputs:
+            yield from _relation_steps(each)
+        yield f"union    of the rows of {len(relation.inputs)} relations"
+    elif isinstance(relation, Kept):
+        yield from _relation_steps(relation.input)
+        yield "table    of records, each from its time on"
     elif isinstance(relation, Upserted):
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
