@@ -105,6 +105,7 @@ class StagedQuery:
         self.connection = _connection()
         self._stores: dict[int, MemoryStore] = {}
         self._wakes: dict[int, int | None] = {}
+        self._kept: dict[int, int] = {}
         self._position = 0
         self.rows: Counter[Row] = Counter()
         self.late = 0
@@ -144,6 +145,11 @@ class StagedQuery:
             found[row[:-2]] += weight
         return found
 
+    @property
+    def kept(self) -> int:
+        """The number of rows in the state of all stages."""
+        return sum(self._kept.values())
+
     def _records(self, source: str, events: Sequence[Event]) -> pa.Table:
         rows = [(at, key, value) for at, name, key, value in events if name == source]
         table = _table(rows)
@@ -165,7 +171,7 @@ class StagedQuery:
             outcome = operator.process(store, given, watermark)
             made += list(outcome.changes)
             self.late += outcome.late
-            self._wakes[number] = outcome.wake
+            self._wakes[number], self._kept[number] = outcome.wake, outcome.kept
         return pa.concat_tables(made)
 
 

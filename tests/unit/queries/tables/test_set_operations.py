@@ -5,11 +5,14 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from change_tables import disordered
 from dual_streaming.streams import Record
 from dual_streaming.tables import EvolvingTable
+from millrace_api.model.streamquery import Spec
 from millrace_jobs.changes import FOREVER
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
 from staged_queries import StagedQuery, duckdb_rows
 
@@ -166,6 +169,50 @@ def test_a_late_record_beside_rows_that_cannot_be_late_is_counted():
     query.batch([(10, "s", "a", 1), (10, "r", "a", 1)], 0)
     query.batch([(3, "r", "b", 1), (12, "r", "b", 1)], 8)
     assert (query.late, query.results) == (2, {("a",): 2, ("b",): 1})
+
+
+@pytest.mark.parametrize("sql", OF_STREAMS[:2])
+def test_the_state_of_a_row_ends_with_its_event_time(sql):
+    query = StagedQuery(sql, STREAMS, final=True)
+    for second in range(1, 50):
+        query.batch([(second, "s", "a", 1), (second, "r", "b", 1)], second - 3)
+        assert query.kept <= 2 * 4
+    query.end()
+    assert query.kept == 0
+
+
+def test_the_state_of_distinct_rows_has_each_once():
+    """The rows of the table itself are in a state of their own."""
+    query = StagedQuery("SELECT DISTINCT n FROM p", TABLES)
+    query.batch([(1, "p", f"key {number}", number % 3) for number in range(60)], 0)
+    assert query.kept == 60 + 3
+
+
+def test_rows_with_a_key_are_distinct_without_a_state():
+    query = StagedQuery("SELECT DISTINCT k, n FROM p", TABLES)
+    query.batch([(1, "p", "a", 1), (1, "p", "b", 1)], 0)
+    assert (query.kept, query.query.key) == (2, (0,))
+
+
+def test_explain_names_both_sides_of_a_set_operation():
+    sql = "SELECT k, n FROM p EXCEPT SELECT k, n FROM (SELECT k, n FROM q UNION ALL SELECT k, n FROM s)"
+    sources = {**TABLES, "s": False}
+    kafka = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "t"}, "schema": "at TIMESTAMP, k STRING, n BIGINT",
+             "watermark": {"column": "at", "delay": "0s"}}  # fmt: skip
+    spec = Spec.model_validate({
+        "sources": {name: kafka | ({"table": {"keys": ["k"]}} if is_table else {}) for name, is_table in sources.items()},
+        "query": {"sql": sql}, "sink": {"console": {}}, "emit": "OnUpdate",
+    })  # fmt: skip
+    _, steps = StagedQuery(sql, sources).query.explain(StructType(), spec, {}, Pin(1, "hash", 2, 4), None)
+    assert [step for step in steps if not step.startswith(("source", "emit"))] == [
+        "table    p by p.k; state of its rows",
+        "table    q by q.k; state of its rows",
+        "table    of records, each from its time on",
+        "union    of the rows of 2 relations",
+        "union    of the rows of 2 relations",
+        "group    by k, n; state forever",
+        "filter   rows of the left side > 0 AND rows of the right side = 0",
+    ]
 
 
 @pytest.mark.parametrize(
