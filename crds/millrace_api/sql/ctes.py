@@ -35,7 +35,7 @@ def with_ctes_written_out(query: exp.Query, *, keeps_unread: bool = False) -> ex
     """
     result = query.copy()
     if has_ctes(query):
-        _Writer().write_out(result, keeps_unread=keeps_unread)
+        _CteWriter().write_out(result, keeps_unread=keeps_unread)
     return result
 
 
@@ -49,7 +49,7 @@ class _Definition:
     is_read: bool = field(default=False)
 
 
-class _Writer:
+class _CteWriter:
     def __init__(self) -> None:
         self._copied = 0
         self._definitions: list[_Definition] = []
