@@ -13,6 +13,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.clause_checks import clause_problems, comment_problems
+from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
 from millrace_api.sql.dialect import FUNCTIONS, problem_at, start_of
 from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
@@ -61,12 +62,14 @@ def check_sql(
         return list(error.problems)
     if refused := [*size_problems(parsed.tree), *comment_problems(text)]:
         return refused
-    query = parsed.copy()  # hints and event times are rewritten
+    try:
+        query = with_ctes_written_out(parsed.tree, keeps_unread=True)  # a copy: hints and event times are rewritten
+    except MillraceError as error:
+        return list(error.problems)
     for hint in list(query.find_all(exp.Hint)):
         hint.pop()  # hints name tables by alias, and Spark ignores unknown names
-    problems = list(_unknown_tables(text, query, tables))
-    if problems:
-        return problems  # the columns of a missing table are unknown, so further checks would guess
+    if refused := [*size_problems(query), *_unknown_tables(text, query, tables)]:
+        return refused  # the columns of a missing table are unknown, so further checks would guess
     if refused := list(star_problems(text, query, tables)):
         return refused
     query, tables = with_time_columns(query, tables)
@@ -104,7 +107,7 @@ def check_sql(
 
 
 def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
-    defined = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    defined = set() if has_ctes(query) else {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue  # a table-valued function

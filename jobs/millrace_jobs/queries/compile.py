@@ -124,8 +124,8 @@ def choose_execution(
     Raises:
         MillraceError: nothing can run it.
     """
-    own = own_aggregates(query)
-    if needs_tables(spec, query):
+    own, meant = own_aggregates(query), query.written_out
+    if needs_tables(spec, meant):
         if own:
             hint = "write one SELECT over one source that is a stream, with GROUP BY"
             reason = "joins, reads or keeps a table, counts distinct values, or aggregates groups again"
@@ -133,7 +133,7 @@ def choose_execution(
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
         aggregation = aggregation_of(
-            query, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
+            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
         )
     except NotRoutableError as error:
         if own:

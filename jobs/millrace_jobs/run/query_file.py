@@ -184,7 +184,7 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
     if spec.query.aggregates is not None:
         return []  # see _problems_of_imported: it depends on the query's own code
-    parsed = parsed_sql(spec)
+    parsed = parsed_sql(spec).written_out
     if not (asks or needs_tables(spec, parsed) or holds_back(spec) or may_retract(spec, parsed)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.queries.dry_compile import dry_compile

@@ -1,5 +1,7 @@
 """What no operator can run is refused by ``millrace validate`` in the words of a run, without Spark."""
 
+import re
+
 import pytest
 
 from millrace_api.model.streamquery import StreamQuery
@@ -45,8 +47,15 @@ def problems(sql, sink=TABLE_SINK, **more):
             "its FULL JOIN with a stream keeps rows of a computed table",
         ),
         ("SELECT p.k FROM p LEFT JOIN q ON p.k = q.k AND p.k > q.n", "that only Spark can evaluate: (p.k > q.n)"),
-        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM s", "it is a UNION, not one SELECT"),
-        ("WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w", "it has a WITH clause"),
+        ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
+        (
+            "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
+            "it has EXCEPT ALL, which counts equal rows: write EXCEPT",
+        ),
+        (
+            "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
+            "it joins the rows of a UNION of a stream and a table, which would be kept forever",
+        ),
     ],
 )
 def test_a_query_over_a_table_that_cannot_run_is_refused(sql, said):
@@ -121,12 +130,44 @@ def test_the_percentage_of_a_percentile_is_one_number():
 
 
 def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
-    sql = "SELECT k, count(DISTINCT n) AS c FROM s GROUP BY k UNION ALL SELECT k, n FROM s"
+    sql = "SELECT k, count(DISTINCT n) AS n FROM s GROUP BY k UNION ALL BY NAME SELECT n, k FROM s"
     [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
-    assert (
-        "the query counts distinct values, and it is a UNION, not one SELECT; leave that out, or write approx"
-        in problem
+    assert "the query counts distinct values, and it has UNION BY NAME: list the columns of both sides in one order; " in problem
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w",
+        "WITH w AS (SELECT s.k, p.n FROM s JOIN p ON s.k = p.k) SELECT k, count(*) AS c FROM w GROUP BY k",
+        "SELECT DISTINCT p.n AS k FROM p JOIN q ON p.k = q.k",
+        "SELECT k, count(*) AS c FROM (SELECT DISTINCT k, n FROM s) GROUP BY k",
+        "SELECT k, sum(n) AS n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) GROUP BY k",
+        "SELECT k, n FROM p UNION SELECT k, n FROM q",
+        "SELECT k, n FROM p EXCEPT SELECT k, n FROM q",
+        "SELECT k, at FROM s INTERSECT SELECT k, at FROM r",
+        "SELECT a.k, b.n FROM p a JOIN p b ON a.k = b.k JOIN (SELECT k, n FROM q) c ON c.n = b.n",
+        "SELECT p.k, q.k AS j FROM p, q, s, r WHERE p.k = s.k AND q.k = s.k AND r.k = s.k AND r.at = s.at",
+    ],
+)
+def test_subqueries_set_operations_and_many_inputs_run_over_tables(sql):
+    table = {"keys": ["k"]}
+    sources = {name: source(name, **({"table": table} if name in "pq" else {})) for name in "srpq"}
+    read = {name: each for name, each in sources.items() if re.search(rf"(FROM|JOIN|,) {name}\b", sql)}
+    key = (
+        {}
+        if "DISTINCT p" in sql or " EXCEPT " in sql or " INTERSECT " in sql or "UNION SELECT" in sql
+        else {"key": ["k"]}
     )
+    assert problems(sql, {"table": {**KAFKA, "topic": "out", **key}}, sources=read) == []
+
+
+def test_rows_that_are_taken_back_by_except_do_not_go_to_files():
+    sources = {name: source(name) for name in "sr"}
+    sink = {"files": {"path": "out", "format": "csv"}}
+    [problem] = problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources)
+    assert "the rows of the result change, which files cannot show" in problem
+    assert problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources, emit="OnWindowClose") == []
 
 
 def test_changing_rows_do_not_go_to_files():

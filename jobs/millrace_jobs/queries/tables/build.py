@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
+from millrace_jobs.queries.tables.operators.on_time import OnTimeRecords
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 from millrace_jobs.queries.tables.pair_conditions import ArrowCondition, compiled_condition
 from millrace_jobs.queries.tables.relations import (
@@ -35,11 +37,13 @@ from millrace_jobs.queries.tables.relations import (
     Grouping,
     GroupPart,
     Join,
+    KeptRecords,
     PairFilter,
     Relation,
     Scan,
     Selection,
     Static,
+    Union,
     Upserted,
     contents_of,
     joins_streams,
@@ -93,6 +97,12 @@ class RelationBuilder:
             return self._enriched(relation, needed, versions=versions)
         if isinstance(relation, Grouping):
             return self._grouping(relation, versions=versions and not relation.final)
+        if isinstance(relation, Union):
+            return self._union(relation, needed, versions=versions)
+        if isinstance(relation, KeptRecords):
+            rows = self.rows(relation.input, needed, versions=versions)
+            columns = [name for name in rows.columns if name not in CHANGE.names]
+            return rows.selectExpr(*columns, FROM, f"{FOREVER}L AS {TO}", WEIGHT)
         assert not isinstance(relation, Static)  # nothing but ``Enriched`` reads it
         return self._join(relation, needed, versions=versions)
 
@@ -138,6 +148,16 @@ class RelationBuilder:
         table = self.read(relation.table.source).selectExpr(*columns)
         joined = rows.join(table, F.expr(relation.on), _IN_SPARK.get(relation.type, relation.type))
         return joined.select(*(name for name in joined.columns if name in needed or name in CHANGE.names))
+
+    def _union(self, union: Union, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        inputs = [self.rows(each, needed, versions=versions) for each in union.inputs]
+        from_sources = [_is_source(each) for each in union.inputs]
+        if not all(from_sources):  # what reads the rows can look for late ones only if all of them can be late
+            inputs = [
+                self._stage(OnTimeRecords(values_schema(rows)), [rows], [[FROM]]) if from_source else rows
+                for rows, from_source in zip(inputs, from_sources, strict=True)
+            ]
+        return reduce(lambda one, other: one.unionByName(other), inputs)
 
     def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
         closing = grouping.closing
@@ -269,8 +289,10 @@ def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> Grou
 
 def _is_source(relation: Relation) -> bool:
     """Whether a relation's rows come from a source, without an operator between that has removed late ones."""
-    if isinstance(relation, Selection | Enriched):
+    if isinstance(relation, Selection | Enriched | KeptRecords):
         return _is_source(relation.input)
+    if isinstance(relation, Union):
+        return all(map(_is_source, relation.inputs))
     return isinstance(relation, Scan)
 
 

@@ -25,6 +25,7 @@ from millrace_jobs.queries.tables.needs import (
     counts_distinct,
     holds_back,
     reads_tables,
+    subtracts_streams,
     times_ahead,
 )
 from millrace_jobs.queries.tables.operators.join_side import Contents
@@ -41,7 +42,7 @@ from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.translation import translate
 
 _CHOSEN = "the algorithm is native"
-_HISTORY = "spec.sink.table.history"
+_HISTORY, _SQL = "spec.sink.table.history", "spec.query.sql"
 
 
 def compile_tables(
@@ -63,7 +64,8 @@ def compile_tables(
     counts = counts_distinct(parsed)
     beyond_spark = held or spec.sink.has_history or counts
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
-    if not beyond_spark and _joins_only_static_tables(spec, parsed):
+    meant = parsed.written_out
+    if not beyond_spark and _joins_only_static_tables(spec, meant):
         return _native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
     closes = not eager
@@ -71,10 +73,10 @@ def compile_tables(
     final_joins = closes or any(not output.sink.replaces_rows for output in eager)
     try:
         query = translate(
-            parsed, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held,
+            meant, sources, types_of, partitions=partitions, final_joins=final_joins, final_groups=closes and not held,
             exact=beyond_spark or reads_tables(spec),
         )  # fmt: skip
-        query = replace(query, functions=_own_types(spec, parsed))
+        query = replace(query, functions=_own_types(spec, meant))
         if held:
             query = _held_back(query, spec)
         if spec.sink.has_history:
@@ -88,11 +90,16 @@ def compile_tables(
         if counts and not reads_tables(spec):
             message = f"the query counts distinct values, and {reason}"
             hint = "leave that out, or write approx_count_distinct"
-            raise MillraceError(Problem(message, hint, field="spec.query.sql")) from None
-        if not reads_tables(spec):
+            raise MillraceError(Problem(message, hint, field=_SQL)) from None
+        if not reads_tables(spec) and not subtracts_streams(spec, meant):
             return _native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
+        if not reads_tables(spec):
+            problem = Problem(
+                f"the query has EXCEPT or INTERSECT of streams, and {reason}", "leave that out", field=_SQL
+            )
+            raise MillraceError(problem) from None
         hint = "leave that out, or read the source as a stream, without table"
-        raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field="spec.query.sql")) from None
+        raise MillraceError(Problem(f"the query reads a table, and {reason}", hint, field=_SQL)) from None
     if is_native and wrong_in_spark(query.relation) is None:
         return _native(spec, parsed, schemas, _CHOSEN)
     if closes and not held and not counts and not reads_tables(spec) and _joins_only_groups(query.relation):
@@ -124,11 +131,12 @@ def _native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Schema], re
         )
         for name, schema in schemas.items()
     }
-    problems = list(mixed_semi_joins(query.text, query.scopes(), tables))
+    scopes = query.written_out.scopes()
+    problems = list(mixed_semi_joins(query.text, scopes, tables))
     if spec.emit is Emit.ON_WINDOW_CLOSE:
-        problems += unclosed_groups(query.text, query.scopes(), tables)
+        problems += unclosed_groups(query.text, scopes, tables)
     if problems:
-        raise MillraceError(*(replace(problem, line=None, field="spec.query.sql") for problem in problems))
+        raise MillraceError(*(replace(problem, line=None, field=_SQL) for problem in problems))
     return Native(query, reason)
 
 

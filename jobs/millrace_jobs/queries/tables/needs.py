@@ -14,9 +14,10 @@ from millrace_api.sql.parsed_query import ParsedQuery
 
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether a query joins, reads or keeps tables, counts distinct values, or aggregates groups that still change."""
+    """Whether a query joins, reads or keeps tables, counts rows or values of streams, or groups that change."""
     of_tables = reads_tables(spec) or query.has_joins or spec.sink.has_history
-    return of_tables or counts_distinct(query) or aggregates_changing_groups(spec, query)
+    counts = counts_distinct(query) or subtracts_streams(spec, query)
+    return of_tables or counts or aggregates_changing_groups(spec, query)
 
 
 def counts_distinct(query: ParsedQuery) -> bool:
@@ -41,10 +42,22 @@ def reads_tables(spec: Spec) -> bool:
 
 
 def aggregates_changing_groups(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether groups are aggregated again before they are final."""
-    selects = query.tree.find_all(exp.Select)
+    """Whether groups, or rows without duplicates, are aggregated again before they are final."""
+    selects = list(query.tree.find_all(exp.Select))
     grouped = sum(select.args.get("group") is not None or bool(own_aggregates(select)) for select in selects)
+    grouped += sum(bool(each.args.get("distinct")) for each in (*selects, *query.tree.find_all(exp.SetOperation)))
     return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
+
+
+def subtracts_streams(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether a query has EXCEPT or INTERSECT with two sides that stream; Spark's own plan has neither."""
+    streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
+
+    def reads_stream(side: exp.Expr) -> bool:
+        return any(table.name.lower() in streams for table in side.find_all(exp.Table))
+
+    operations = query.tree.find_all(exp.Except, exp.Intersect)
+    return any(reads_stream(each.this) and reads_stream(each.expression) for each in operations)
 
 
 def own_aggregates(select: exp.Select) -> list[exp.Expr]:

@@ -190,6 +190,8 @@ class Grouping:
     """Whether only groups that can no longer change are emitted, as records of a stream."""
     lag: int | None
     """How far, in microseconds, the changes of the input can be behind the watermark; None without limit."""
+    replaces: bool = True
+    """Whether a group's row is replaced by a newer one, rather than removed; no filter hides some of the rows."""
 
     @property
     def result_lag(self) -> int | None:
@@ -206,7 +208,21 @@ class Selection:
     items: tuple[tuple[str, str], ...] = ()
 
 
-Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection
+@dataclass(frozen=True)
+class Union:
+    """All rows of several relations, which have the same internal columns."""
+
+    inputs: tuple[Relation, ...]
+
+
+@dataclass(frozen=True)
+class KeptRecords:
+    """The records of a stream as rows of a table: from its time on, each stays."""
+
+    input: Relation
+
+
+Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection | Union | KeptRecords
 
 
 def joins_streams(relation: Relation) -> bool:
@@ -232,10 +248,21 @@ def groups_of(relation: Relation) -> Grouping | None:
     return relation if isinstance(relation, Grouping) else None
 
 
+def keeps_records(relation: Relation) -> bool:
+    """Whether the rows of a relation are records of a stream that stay, so that an operator would keep all of them."""
+    if isinstance(relation, Union):
+        return any(map(keeps_records, relation.inputs))
+    through = isinstance(relation, Selection | Enriched) and keeps_records(relation.input)
+    return through or isinstance(relation, KeptRecords)
+
+
 def lag_of(relation: Relation) -> int | None:
     """Return how far, in microseconds, versions of a table can change behind the watermark; None without limit."""
-    while isinstance(relation, Selection | Enriched):
+    while isinstance(relation, Selection | Enriched | KeptRecords):
         relation = relation.input
+    if isinstance(relation, Union):
+        lags = [lag_of(each) for each in relation.inputs]
+        return None if None in lags else max(lag for lag in lags if lag is not None)
     if isinstance(relation, Grouping):
         return relation.result_lag
     return relation.result_lag if isinstance(relation, Join) else 0
@@ -245,10 +272,13 @@ def contents_of(relation: Relation) -> Contents:
     """Return what the rows of a relation are."""
     if isinstance(relation, Scan):
         return Contents.TABLE if relation.keys else Contents.RECORDS
-    if isinstance(relation, Upserted | Static):
+    if isinstance(relation, Upserted | Static | KeptRecords):
         return Contents.TABLE
     if isinstance(relation, Selection | Enriched):
         return contents_of(relation.input)
+    if isinstance(relation, Union):
+        found = {contents_of(each) for each in relation.inputs}
+        return found.pop() if len(found) == 1 else Contents.RESULTS  # tables are united with tables alone
     if isinstance(relation, Grouping):
         return Contents.RECORDS if relation.final else Contents.TABLE
     sides = [contents_of(side) for side in (relation.left, relation.right)]
@@ -259,16 +289,18 @@ def contents_of(relation: Relation) -> Contents:
 
 
 def wrong_in_spark(relation: Relation) -> str | None:
-    """Return what Spark's own joins of streams would do wrong with a relation, over internal names; None if nothing.
+    """Return what Spark's own plan would do wrong with a relation of streams, over internal names; None if nothing.
 
-    They remove rows by event time even if partners come until another time, and their result has two event times, which
-    no further join takes.
+    Its joins remove rows by event time even if partners come until another time, and their result has two event times,
+    which no further join takes.
     """
     matches = [each.match for each in below(relation) if isinstance(each, Join) and each.match is not None]
     end = next((match.end for match in matches if match.end), None)
     if end is not None:
-        return f"would not keep rows until {end}"
-    return "takes no more than two streams" if len(matches) > 1 else None
+        return f"join would not keep rows until {end}"
+    if any(isinstance(each, Grouping) and not each.replaces for each in below(relation)):
+        return "plan has no EXCEPT or INTERSECT of streams"
+    return "join takes no more than two streams" if len(matches) > 1 else None
 
 
 def below(relation: Relation) -> Iterator[Relation]:
@@ -278,7 +310,9 @@ def below(relation: Relation) -> Iterator[Relation]:
             yield from (*below(relation.left), *below(relation.right))
         case Enriched():
             yield from (*below(relation.input), relation.table)
-        case Upserted() | Grouping() | Selection():
+        case Union():
+            yield from (found for each in relation.inputs for found in below(each))
+        case Upserted() | Grouping() | Selection() | KeptRecords():
             yield from below(relation.input)
     yield relation
 

@@ -6,7 +6,7 @@ The event times of a join of two streams follow from the range of event time in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql.types import DataType
@@ -168,6 +168,27 @@ class Scopes:
             if name.column == first:
                 return name, parts[1:]
         return None
+
+
+def renamed(names: Sequence[Name], table: exp.Expr) -> tuple[Name, ...]:
+    """Return the columns of what FROM reads, by the names that its alias gives them."""
+    alias, columns = table.alias_or_name.lower(), [column.lower() for column in table.alias_column_names]
+    columns = columns or [name.column for name in names]
+    return tuple(replace(name, table=alias, column=column) for name, column in zip(names, columns, strict=True))
+
+
+def unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:
+    """Yield the items of a SELECT list, with the columns that a star stands for."""
+    for item in items:
+        if not item.is_star:
+            yield item
+            continue
+        table = item.table.lower() if isinstance(item, exp.Column) else ""
+        if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
+            raise NotATableQueryError(f"it selects {to_sql(item)}")
+        for name in names:
+            if table == name.table if table else not name.merged:
+                yield exp.column(name.column, table=name.table or None)
 
 
 def match_of(found: TimeRange | None) -> Match:

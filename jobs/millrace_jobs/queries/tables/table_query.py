@@ -35,8 +35,10 @@ from millrace_jobs.queries.tables.relations import (
     Enriched,
     Grouping,
     Join,
+    KeptRecords,
     Relation,
     Selection,
+    Union,
     Upserted,
     below,
     contents_of,
@@ -101,22 +103,20 @@ class TableQuery(Execution):
         return groups_of(self.relation)
 
     @property
-    def last_join(self) -> Join | None:
-        """The join that matches rows by key, in state, after all others; None without one."""
-        relation = self.relation
-        while isinstance(relation, Selection | Enriched | Grouping | Upserted):
-            relation = relation.input
-        return relation if isinstance(relation, Join) else None
+    def has_join(self) -> bool:
+        """Whether rows are matched by key, in state."""
+        return any(isinstance(each, Join) for each in below(self.relation))
 
     @property
     def has_pairs(self) -> bool:
-        """Whether that join makes pairs of rows, which workers can list; a semi or an anti join makes none."""
-        return self.last_join is not None and self.last_join.type not in ("semi", "anti")
+        """Whether a join makes pairs of rows, which workers can list; a semi or an anti join makes none."""
+        return any(isinstance(each, Join) and each.type not in ("semi", "anti") for each in below(self.relation))
 
     @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group."""
-        return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+        groups = self.groups
+        return groups is not None and groups.replaces and contents_of(groups.input) is Contents.RECORDS
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the changes of the result; ``routed``: the hot keys of joins are matched by the plan's workers."""
@@ -151,10 +151,10 @@ class TableQuery(Execution):
         how = "runs by operators on tables"
         reason = wrong_in_spark(self.relation) if pin.algorithm == NATIVE else None
         if reason is not None:
-            how += with_labels(f", as Spark's own join {reason}", self.labels)
+            how += with_labels(f", as Spark's own {reason}", self.labels)
         if self.is_routed(pin.algorithm):
             how += f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
-        elif self.last_join is not None:
+        elif self.has_join:
             how += "; rows are matched in the bucket of their key"
         return how, list(self._steps(spec, partitions))
 
@@ -288,6 +288,13 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
         values = f", with all values of {', '.join(counted)}" if counted else ""
         yield f"group    by {keys}{window}; {state}{values}"
+    elif isinstance(relation, Union):
+        for each in relation.inputs:
+            yield from _relation_steps(each)
+        yield f"union    of the rows of {len(relation.inputs)} relations"
+    elif isinstance(relation, KeptRecords):
+        yield from _relation_steps(relation.input)
+        yield "table    of records, each from its time on"
     elif isinstance(relation, Upserted):
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):

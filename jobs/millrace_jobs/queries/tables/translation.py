@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -11,8 +11,10 @@ from sqlglot import exp
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
+from millrace_jobs.queries.tables.clauses import plain_select, set_operation
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes
+from millrace_jobs.queries.tables.join_order import has_key, is_inner
 from millrace_jobs.queries.tables.join_scopes import (
     equal_columns,
     join_type,
@@ -38,6 +40,8 @@ from millrace_jobs.queries.tables.relations import (
     below,
     contents_of,
     emits_at_once,
+    groups_of,
+    keeps_records,
     texts_of,
 )
 from millrace_jobs.queries.tables.scopes import (
@@ -49,9 +53,12 @@ from millrace_jobs.queries.tables.scopes import (
     bounds_of,
     internals_in,
     match_of,
+    renamed,
     times_of,
+    unstarred,
     with_labels,
 )
+from millrace_jobs.queries.tables.set_operations import SetOperations
 from millrace_jobs.queries.tables.table_query import TableQuery
 
 _EXISTS: dict[bool, Existing] = {False: "semi", True: "anti"}
@@ -119,15 +126,44 @@ class _Translation:
         self.waits = False
 
     def select(self, query: exp.Query) -> Scope:
-        """Return the scope of a SELECT's result."""
-        select = _plain_select(query)
+        """Return the scope of the result of a SELECT, or of a set operation."""
+        query = query.unnest()
+        if isinstance(query, exp.SetOperation):
+            return self._combined(query)
+        select = plain_select(query)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_groups
         if groups and has_extremes(select):  # where a sink cannot show changes, few values are kept of final groups
             self._final_groups |= self._final_joins
         scope, wheres = self._rows(select)
         self._final_groups = before
-        return self._grouped(scope, select, wheres) if groups else self._selected(scope, select, wheres)
+        rows = self._grouped(scope, select, wheres) if groups else self._selected(scope, select, wheres)
+        return self._distinct(rows) if select.args.get("distinct") else rows
+
+    def _combined(self, query: exp.SetOperation) -> Scope:
+        """Return the scope of a UNION, EXCEPT or INTERSECT."""
+        operation = set_operation(query)
+        left, right = self.select(query.this), self.select(query.expression)
+        if operation != "UNION":
+            return self._waiting(self._sets.difference(left, right, operation))
+        rows = self._sets.union(left, right)
+        return self._distinct(rows) if query.args.get("distinct") else rows
+
+    def _distinct(self, rows: Scope) -> Scope:
+        """Return the scope of the rows without duplicates; rows with a key have none."""
+        return rows if rows.keys else self._waiting(self._sets.distinct(rows))
+
+    @property
+    def _sets(self) -> SetOperations:
+        return SetOperations(self._types, self._types_of, self._internal, self.labels, self._final_groups)
+
+    def _waiting(self, groups: Scope) -> Scope:
+        """Return the scope of new groups, for which a row may wait."""
+        grouping = groups_of(groups.relation)
+        assert grouping is not None
+        self.waits |= self._final_groups
+        self.longest += grouping.closing.lag if grouping.closing is not None else 0
+        return groups
 
     def columns_read(self, relation: Relation, items: Sequence[str]) -> Iterator[str]:
         """Yield the columns of sources that a result needs, with their types."""
@@ -144,16 +180,33 @@ class _Translation:
 
         ``asked``: the SELECT is only asked whether it has a row, so that it can be that of a static table alone.
         """
-        scope = self._read(select.args["from_"].this)
         conditions = conjuncts(select.args["where"].this if select.args.get("where") else None)
         found = [(part, existence_of(part)) for part in conditions]
         wheres = [part for part, existence in found if existence is None]
-        for join in select.args.get("joins") or ():
-            scope, wheres = self._join(scope, join, wheres)
+        first = self._read(select.args["from_"].this)
+        scope, wheres = self._joins(first, select.args.get("joins") or (), wheres)
         for existence in (existence for _, existence in found if existence is not None):
             scope = self._having_partner(scope, existence)
         if isinstance(scope.relation, Static) and not asked:
             raise NotATableQueryError(f"it reads the static table {scope.relation.source} without a join")
+        return scope, wheres
+
+    def _joins(self, scope: Scope, joins: Sequence[exp.Join], wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
+        """Return the scope of several joins, and the conditions of WHERE that are left over.
+
+        Inner joins are made in the order in which each has a key, whatever the order in FROM.
+        """
+        waiting = [(join, self._read(join.this)) for join in joins]
+        names = [name.internal for each in (scope, *(right for _, right in waiting)) for name in each.names]
+        are_inner = all(is_inner(join) for join in joins)
+        if are_inner and len(joins) > 1:
+            wheres = [*(part for join in joins for part in conjuncts(join.args.get("on"))), *wheres]
+        while waiting:
+            keyed = (place for place, (_, right) in enumerate(waiting) if are_inner and has_key(scope, right, wheres))
+            join, right = waiting.pop(next(keyed, 0))
+            scope, wheres = self._join(scope, right, join, wheres)
+        if are_inner:
+            scope = replace(scope, names=tuple(sorted(scope.names, key=lambda name: names.index(name.internal))))
         return scope, wheres
 
     def _internal(self, label: str) -> str:
@@ -163,11 +216,16 @@ class _Translation:
         return internal
 
     def _read(self, table: exp.Expr) -> Scope:
-        """Return the scope of a table or a subquery in FROM."""
+        """Return the scope of a table, a subquery or joins in parentheses in FROM."""
+        if table.args.get("joins"):
+            alone = table.copy()
+            alone.set("joins", None)
+            scope, _ = self._joins(self._read(alone), table.args["joins"], [])
+            return scope
         alias = table.alias_or_name.lower()
         if isinstance(table, exp.Subquery):
-            inner = self.select(table.this)
-            return replace(inner, names=tuple(replace(name, table=alias) for name in inner.names))
+            inner = self.select(table.this) if isinstance(table.unnest(), exp.Query) else self._read(table.this)
+            return replace(inner, names=renamed(inner.names, table)) if alias else inner
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
@@ -176,6 +234,7 @@ class _Translation:
             raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
         names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
         internal = {name.column: name.internal for name in names}
+        names = renamed(names, table)
         self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
         columns = tuple((column, internal[column.lower()]) for column in source.columns)
         primary = tuple(internal[key.lower()] for key in source.keys)
@@ -188,10 +247,9 @@ class _Translation:
             return Scope(scan, names, Contents.TABLE, keys=keys)
         return Scope(scan, names, Contents.RECORDS, {time: 0})
 
-    def _join(self, left: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
+    def _join(self, left: Scope, right: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
         """Return the scope of a join, and the conditions of WHERE that are left over."""
         kind = join_type(join)
-        right = self._read(join.this)
         both = Scopes(left, right)
         using = using_columns(both, join)
         parts = conjuncts(join.args.get("on"))
@@ -210,6 +268,9 @@ class _Translation:
         if isinstance(left.relation, Static) or isinstance(right.relation, Static):
             scope = _enriched(both, kind, resolved, condition)
             return self._merged(scope, both, kind, using), wheres
+        if not condition.keys and Contents.TABLE in (left.contents, right.contents):
+            one = exp.Literal.number(1)  # each row meets each row of the table
+            condition.keys.append((one, one.copy()))
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
         self._check_keys(both, condition)
@@ -221,13 +282,13 @@ class _Translation:
 
     def _having_partner(self, scope: Scope, existence: Existence) -> Scope:
         """Return the scope of the rows for which a subquery has a row, or has none."""
-        select, kind = _plain_select(existence.query), _EXISTS[existence.negated]
+        select, kind = plain_select(existence.query), _EXISTS[existence.negated]
         if select.args.get("group") is not None or own_aggregates(select):
             inner, wheres = self.select(select), []
             items = [exp.column(name.internal) for name in inner.names]
         else:
             inner, wheres = self._rows(select, asked=True)
-            stars = _unstarred(select.expressions, inner.names) if existence.value is not None else ()
+            stars = unstarred(select.expressions, inner.names) if existence.value is not None else ()
             items = [correlated(item.unalias(), scope, inner) for item in stars]
         parts = [correlated(part, scope, inner) for part in wheres] + equalities(existence, scope, items)
         return self._semi_joined(scope, inner, kind, parts)
@@ -291,6 +352,10 @@ class _Translation:
                 f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
                 "upserts of their own: keep the rows of a source that is a table"
             )
+        if any(keeps_records(scope.relation) for scope in inputs.values()):
+            raise NotATableQueryError(
+                "it joins the rows of a UNION of a stream and a table, which would be kept forever"
+            )
         lag: dict[Side, int | None] = {"left": both.left.lag, "right": both.right.lag}
         if match is None and None in lag.values():
             raise NotATableQueryError(
@@ -331,7 +396,7 @@ class _Translation:
         """Return the scope of the SELECT list over the rows that pass WHERE."""
         both = Scopes(scope)
         names, items, renamed = [], [], {}
-        for item in _unstarred(select.expressions, scope.names):
+        for item in unstarred(select.expressions, scope.names):
             resolved = both.resolved(item.unalias())
             internals = []
             for text in both.window_in(resolved) or (to_sql(resolved),):
@@ -349,20 +414,6 @@ class _Translation:
         return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag)
 
 
-def _plain_select(query: exp.Query) -> exp.Select:
-    if not isinstance(query, exp.Select):
-        raise NotATableQueryError(f"it is a {query.key.upper()}, not one SELECT")
-    clauses = {"with_": "a WITH clause", "laterals": "a LATERAL VIEW", "distinct": "SELECT DISTINCT",
-               "order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT",
-               "sort": "SORT BY", "cluster": "CLUSTER BY", "windows": "a WINDOW clause"}  # fmt: skip
-    for clause, name in clauses.items():
-        if query.args.get(clause):
-            raise NotATableQueryError(f"it has {name}")
-    if query.args.get("from_") is None:
-        raise NotATableQueryError("it has no FROM")
-    if query.find(exp.Window):
-        raise NotATableQueryError("it has an OVER clause")
-    return query
 
 
 def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition: JoinCondition) -> Scope:
@@ -413,17 +464,3 @@ def _as_input(scope: Scope, keys: Sequence[str]) -> Relation:
     """Return the relation as a join reads it: upserts only where the key of the join is the table's own."""
     own = isinstance(scope.relation, Scan) and sorted(keys) == sorted(scope.relation.keys)
     return scope.relation if own else _as_table(scope)
-
-
-def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:
-    """Yield the items of a SELECT list, with the columns that a star stands for."""
-    for item in items:
-        if not item.is_star:
-            yield item
-            continue
-        table = item.table.lower() if isinstance(item, exp.Column) else ""
-        if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
-            raise NotATableQueryError(f"it selects {to_sql(item)}")
-        for name in names:
-            if table == name.table if table else not name.merged:
-                yield exp.column(name.column, table=name.table or None)
