@@ -41,6 +41,16 @@ def aggregates_changing_groups(spec: Spec, query: ParsedQuery) -> bool:
     return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
 
 
+def aggregates_twice(query: ParsedQuery) -> bool:
+    """Whether groups or rows without duplicates are aggregated again, or joined with others."""
+    selects = query.tree.find_all(exp.Select, exp.SetOperation)
+    return sum(bool(each.args.get("group") or each.args.get("distinct") or _aggregates(each)) for each in selects) > 1
+
+
+def _aggregates(query: exp.Query) -> bool:
+    return isinstance(query, exp.Select) and bool(own_aggregates(query))
+
+
 def own_aggregates(select: exp.Select) -> list[exp.Expr]:
     """Return the aggregate calls of a SELECT without those of its subqueries."""
     calls = select.find_all(exp.Func)

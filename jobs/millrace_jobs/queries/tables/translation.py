@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, takes_rows_back
@@ -37,6 +37,7 @@ from millrace_jobs.queries.tables.scopes import (
     Scopes,
     bounds_of,
     internals_in,
+    located,
     match_of,
     times_of,
     with_labels,
@@ -70,7 +71,7 @@ def translate(
     try:
         scope = translation.select(query.tree)
     except NotATableQueryError as reason:
-        raise NotATableQueryError(with_labels(str(reason), translation.labels)) from None
+        raise NotATableQueryError(with_labels(str(reason), translation.labels), reason.hint, reason.start) from None
     items = tuple(name.sql for name in scope.names)
     places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
     return TableQuery(
@@ -104,6 +105,10 @@ class _Translation:
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of a SELECT's result."""
+        with located(query):
+            return self._select(query)
+
+    def _select(self, query: exp.Query) -> Scope:
         select = _plain_select(query)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_joins, self._final_groups
@@ -128,7 +133,8 @@ class _Translation:
         scope = self._read(select.args["from_"].this)
         wheres = conjuncts(select.args["where"].this if select.args.get("where") else None)
         for join in select.args.get("joins") or ():
-            scope, wheres = self._join(scope, join, wheres)
+            with located(join):
+                scope, wheres = self._join(scope, join, wheres)
         if isinstance(scope.relation, Static):
             raise NotATableQueryError(f"it reads the static table {scope.relation.source} without a join")
         return scope, wheres
@@ -150,7 +156,9 @@ class _Translation:
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
         if source.time is None and not source.static:
             kind = "a table" if source.keys else "a stream"
-            raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
+            reason = f"{table.name} is {kind} without a watermark, whose column is the event time"
+            hint = f"add watermark: {{column: ..., delay: 30s}} to spec.sources.{table.name.lower()}"
+            raise NotATableQueryError(reason, hint)
         names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
         internal = {name.column: name.internal for name in names}
         self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
@@ -183,7 +191,7 @@ class _Translation:
             scope = _enriched(both, kind, resolved, condition)
             return replace(scope, names=_merged(both, kind, using)), wheres
         if not condition.keys:
-            raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
+            raise NotATableQueryError(f"its {kind.upper()} JOIN has no key", "write ON a.key = b.key")
         self._check_keys(both, condition)
         if kind != "inner" and condition.others:
             text = to_sql(condition.others[0])
@@ -219,7 +227,9 @@ class _Translation:
         match = match_of(condition.range) if both.are_streams else None
         self.longest += match.longest if match is not None else 0
         if not both.are_streams and condition.range is not None:
-            raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
+            reason = "it compares event time with a column of a table, which has versions instead"
+            hint = "leave the comparison out: a record meets the version of a row that is valid at its time"
+            raise NotATableQueryError(reason, hint)
         tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
         if len(tables) == 1 and preserved[tables[0]]:
             raise NotATableQueryError(
@@ -284,12 +294,13 @@ def _plain_select(query: exp.Query) -> exp.Select:
                "order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET", "qualify": "QUALIFY", "pivots": "PIVOT",
                "sort": "SORT BY", "cluster": "CLUSTER BY", "windows": "a WINDOW clause"}  # fmt: skip
     for clause, name in clauses.items():
-        if query.args.get(clause):
-            raise NotATableQueryError(f"it has {name}")
+        if found := query.args.get(clause):
+            start = start_of(found) if isinstance(found, exp.Expr) else None
+            raise NotATableQueryError(f"it has {name}", start=start)
     if query.args.get("from_") is None:
         raise NotATableQueryError("it has no FROM")
-    if query.find(exp.Window):
-        raise NotATableQueryError("it has an OVER clause")
+    if over := query.find(exp.Window):
+        raise NotATableQueryError("it has an OVER clause", "write GROUP BY for totals", start_of(over))
     return query
 
 
@@ -398,7 +409,7 @@ def _unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp
             continue
         table = item.table.lower() if isinstance(item, exp.Column) else ""
         if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
-            raise NotATableQueryError(f"it selects {to_sql(item)}")
+            raise NotATableQueryError(f"it selects {to_sql(item)}", "write the columns one by one")
         for name in names:
             if table == name.table if table else not name.merged:
                 yield exp.column(name.column, table=name.table or None)
