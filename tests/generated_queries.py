@@ -39,8 +39,8 @@ class _Maker:
 
     def _source(self, name: str) -> dict[str, Any]:
         if name == "r":
-            table = {"keys": self._one_of((["k"], ["k", "n"])), "static": True}
-            return {"files": {"path": "in/r", "format": "json"}, "schema": COLUMNS, "table": table}
+            static = {"keys": self._one_of((["k"], ["k", "n"])), "static": True}
+            return {"files": {"path": "in/r", "format": "json"}, "schema": COLUMNS, "table": static}
         source: dict[str, Any] = {"kafka": {**_KAFKA, "topic": f"in-{name}"}, "schema": COLUMNS}
         table = name in "pq"
         if table or not self._rarely(0.15):

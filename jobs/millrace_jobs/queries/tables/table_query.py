@@ -36,6 +36,7 @@ from millrace_jobs.queries.tables.relations import (
     Grouping,
     Join,
     Relation,
+    Scan,
     Selection,
     Upserted,
     below,
@@ -274,7 +275,11 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
         state = "state forever" if relation.closing is None else "state until the watermark passes the group"
         yield f"group    by {keys}{window}; {state}"
+    elif isinstance(relation, Scan):
+        if relation.where:
+            yield f"filter   {relation.where}; over the changelog of {relation.source}, before its rows are kept"
     elif isinstance(relation, Upserted):
+        yield from _relation_steps(relation.input)
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
         yield from _relation_steps(relation.input)
