@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -81,7 +81,7 @@ def check_sql(
     if not more_functions:
         problems += islice(_unknown_functions(text, query, (*own_functions, *own_aggregates)), _MOST)
     problems += _unknown_ordinals(query)
-    problems += _uneven_sides(text, query, tables)
+    problems += _uneven_sides(text, scopes, tables)
     if not problems:
         kinds = _ColumnKinds(columns, tables)
         for scope in scopes:
@@ -91,6 +91,7 @@ def check_sql(
             own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
             problems += islice(kind_problems(text, own, kinds.of(scope)), _MOST)
             problems += session_problems(text, scope, tables) if as_stream else ()
+        problems += _unlike_sides(text, scopes, kinds, tables)
     problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
     if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):
@@ -144,19 +145,52 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
 
 
-def _uneven_sides(text: str, query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+def _uneven_sides(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
     """Yield UNIONs and the like whose sides have different numbers of columns, as far as these are known."""
     columns = {name: None if table.columns is None else [each.name for each in table.columns]
                for name, table in tables.items()}  # fmt: skip
-    for operation in query.find_all(exp.SetOperation):
-        one, other = (
-            expanded_names(traverse_scope(side.unnest())[-1], columns)
-            for side in (operation.this, operation.expression)
-        )
+    known = {id(scope.expression): scope for scope in scopes}
+    for operation in (scope.expression for scope in scopes if isinstance(scope.expression, exp.SetOperation)):
+        sides = [known.get(id(side.unnest())) for side in (operation.this, operation.expression)]
+        one, other = (None if side is None else expanded_names(side, columns) for side in sides)
         if operation.args.get("by_name") or one is None or other is None or len(one) == len(other):
             continue
         message = f"the sides of {operation.key.upper()} have {len(one)} and {len(other)} columns"
         yield problem_at(text, start_of(operation.expression), message, "select as many on both sides")
+
+
+def _unlike_sides(
+    text: str, scopes: Sequence[Scope], kinds: _ColumnKinds, tables: Mapping[str, SourceTable]
+) -> Iterator[Problem]:
+    """Yield UNIONs and the like with a column whose types on both sides do not fit, as far as these are known."""
+    known = {id(scope.expression): scope for scope in scopes}
+    columns = {name: None if table.columns is None else [each.name for each in table.columns]
+               for name, table in tables.items()}  # fmt: skip
+
+    def sides(node: exp.Expr) -> list[list[Kind | None]]:
+        """Return the kinds of the columns of each SELECT below a set operation."""
+        node = node.unnest()
+        if isinstance(node, exp.SetOperation):
+            return [*sides(node.this), *sides(node.expression)]
+        scope = known.get(id(node))
+        if scope is None or not isinstance(node, exp.Select):
+            return [[]]
+        if any(item.is_star for item in node.selects):
+            names = expanded_names(scope, columns) if len(node.selects) == 1 else None
+            return [[kinds.of(scope)(exp.column(name)) for name in names or ()]]
+        return [[kind_of(item.unalias(), kinds.of(scope)) for item in node.selects]]
+
+    for operation in (scope.expression for scope in scopes if isinstance(scope.expression, exp.SetOperation)):
+        one, other = (
+            [kinds_of[0] if len(set(kinds_of)) == 1 else None for kinds_of in zip(*sides(side), strict=False)]
+            for side in (operation.this, operation.expression)
+        )
+        for place, pair in enumerate(zip(one, other, strict=False), 1):
+            unlike = {"text", *pair, None} - {"text", None}
+            if len(unlike) > 1 and unlike != {"time", "date"}:
+                message = f"column {place} of the sides of {operation.key.upper()} is a {pair[0]} and a {pair[1]}"
+                yield problem_at(text, start_of(operation.expression), message, "write a CAST, or order them alike")
+                break
 
 
 class _ColumnKinds:
@@ -190,12 +224,34 @@ class _ColumnKinds:
             table = self._tables.get(source.name.lower())
             found = None if table is None else table.column(parts[-1])
             return None if found is None else kind_of_type(found.type)
+        if source.set_operation_scopes:
+            return self._kind_in_all(source, parts[-1])
         items = source.expression.selects if isinstance(source.expression, exp.Select) else []
         inner = self.of(source)
         if len(items) == 1 and items[0].is_star and len(source.selected_sources) == 1:
             return inner(exp.column(parts[-1]))
         named = [item for item in items if item.alias_or_name.lower() == parts[-1]]
         return kind_of(named[0].unalias(), inner) if len(named) == 1 and not source.outer_columns else None
+
+
+    def _kind_in_all(self, operation: Scope, name: str) -> Kind | None:
+        """Return the kind of a column that a set operation has from all its sides."""
+        kinds = []
+        for side in operation.set_operation_scopes:
+            names = self._columns.of(operation)
+            own = self._columns.of(side)
+            if names is None or own is None or len(names) != len(own) or name not in names:
+                return None
+            same = [*own][[*names].index(name)]
+            select = side.expression
+            if side.set_operation_scopes:
+                kinds.append(self._kind_in_all(side, same))
+                continue
+            named = [item for item in select.selects if item.alias_or_name.lower() == same]
+            star = len(select.selects) == 1 and select.is_star
+            column = exp.column(same) if star else named[0].unalias() if len(named) == 1 else None
+            kinds.append(None if column is None else kind_of(column, self.of(side)))
+        return kinds[0] if len(set(kinds)) == 1 else None
 
 
 class _Place(NamedTuple):

@@ -22,7 +22,6 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.parsed_query import ParsedQuery, parsed_sql
 from millrace_jobs.queries.execution import CompiledQuery, Execution
-from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.own_aggregates import (
     Aggregators,
     aggregators_of,
@@ -36,7 +35,7 @@ from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
 from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
 from millrace_jobs.queries.sql_aggregates import NotRoutableError
 from millrace_jobs.queries.sql_scope import check_scope, sql_problem
-from millrace_jobs.queries.tables.compile import compile_tables
+from millrace_jobs.queries.tables.compile import compile_native, compile_tables
 from millrace_jobs.queries.tables.grouping import is_mergeable
 from millrace_jobs.queries.tables.needs import holds_back, needs_tables
 from millrace_jobs.queries.tables.stages import state_partitions
@@ -139,11 +138,13 @@ def choose_execution(
         if own:
             hint = "leave that out: its aggregators run in routed queries only"
             raise MillraceError(own_call_problem(str(error), hint, own[0].name)) from None
-        native = Native(query, str(error))
+        reason = str(error)
     else:
         parts = [part for aggregate in aggregation.aggregates for part in aggregate.parts]
         if holds_back(spec) and not own and not all(map(is_mergeable, parts)):
             return compile_tables(spec, query, schemas, types.of, partitions)
         ahead_of(aggregation, spec)  # refuses groups that cannot be held back
         return aggregation
-    return compile_tables(spec, query, schemas, types.of, partitions) if holds_back(spec) else native
+    if holds_back(spec):
+        return compile_tables(spec, query, schemas, types.of, partitions)
+    return compile_native(spec, query, schemas, reason)

@@ -28,7 +28,11 @@ class GroupingKey:
 
 
 class NotRoutableError(Exception):
-    """Error that carries the reason a query stays with Spark's own plan."""
+    """Error that carries the reason a query stays with Spark's own plan; ``part`` of the query is that reason."""
+
+    def __init__(self, reason: str, part: exp.Expr | None = None) -> None:
+        super().__init__(reason)
+        self.part = part
 
 
 def without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
@@ -101,7 +105,7 @@ def split_aggregates(
             continue
         compiled = compile_aggregate(call, len(seen), type_of, tables=tables, own=own)
         if isinstance(compiled, str):
-            raise NotRoutableError(compiled)
+            raise NotRoutableError(compiled, call)
         seen.add(text)
         yield compiled
 

@@ -33,15 +33,12 @@ from millrace_jobs.page.view import RunFacts
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
-from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.results import require_partitions
 from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
     open_sources,
     unread_note,
-    user_schemas,
     waiting_note,
 )
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
@@ -51,7 +48,7 @@ from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
-from millrace_jobs.run.prepared_query import PreparedQuery, output_keys, prepare_query
+from millrace_jobs.run.prepared_query import PreparedQuery, checked_query, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.record_file import RecordFile
 from millrace_jobs.run.replicas import ReplicaControl
@@ -363,10 +360,7 @@ class Job:
         sources = open_sources(self.query.spec, self._workspace / "sources", self._workspace)
         partitions = self.platform.state_partitions(self.query.spec)
         spark = self._session(partitions, without_event_log(self.query))
-        compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
-        require_partitions(compiled.execution, self._spec)
-        output_keys(compiled, self._spec)
-        compiled.check_streaming(self._spec, spark, sources)
+        compiled = checked_query(spark, self._spec, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or first_plan(self.query.spec, compiled, self.platform.cores(spark)))
         schemas = {name: source.schema for name, source in sources.items()}

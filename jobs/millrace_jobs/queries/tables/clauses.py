@@ -7,6 +7,7 @@ from typing import Literal
 
 from sqlglot import exp
 
+from millrace_api.sql.dialect import start_of
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
 
 Difference = Literal["EXCEPT", "INTERSECT"]
@@ -29,8 +30,8 @@ def plain_select(query: exp.Query) -> exp.Select:
     _refuse(query, {**_CLAUSES, **_OF_SELECTS})
     if query.args.get("from_") is None:
         raise NotATableQueryError("it has no FROM")
-    if query.find(exp.Window):
-        raise NotATableQueryError("it has an OVER clause")
+    if over := query.find(exp.Window):
+        raise NotATableQueryError("it has an OVER clause", "write GROUP BY for totals", start_of(over))
     return query
 
 
@@ -49,5 +50,6 @@ def set_operation(query: exp.SetOperation) -> Literal["UNION"] | Difference:
 
 def _refuse(query: exp.Query, clauses: Mapping[str, str]) -> None:
     for clause, name in clauses.items():
-        if query.args.get(clause):
-            raise NotATableQueryError(f"it has {name}")
+        if found := query.args.get(clause):
+            start = start_of(found) if isinstance(found, exp.Expr) else None
+            raise NotATableQueryError(f"it has {name}", start=start)

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, TimestampType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.groups import group_expressions, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, is_scalar, part_type
 from millrace_jobs.queries.sql_aggregates import (
@@ -111,7 +111,8 @@ class GroupTranslation:
         try:
             return self._result()
         except NotRoutableError as reason:
-            raise NotATableQueryError(str(reason)) from None
+            start = None if reason.part is None else start_of(reason.part)
+            raise NotATableQueryError(str(reason), start=start) from None
 
     @property
     def longest(self) -> int:
@@ -121,7 +122,8 @@ class GroupTranslation:
     def _result(self) -> Scope:
         keys, aggregates = self._keys, self._aggregates
         if self.final and self._closing is None:
-            raise NotATableQueryError("a group without a window or event time in its key is never final")
+            reason = "a group without a window or event time in its key is never final"
+            raise NotATableQueryError(reason, "add window(...) or the event time to GROUP BY")
         grouping = Grouping(
             self.input, tuple((key.sql, key.name) for key in keys), self._window, self._closing,
             tuple(self._parts(aggregates)), self.final, self.scope.lag,
@@ -156,7 +158,7 @@ class GroupTranslation:
     def _items(self) -> list[exp.Expr]:
         """The SELECT list without aliases of earlier items."""
         if any(item.is_star for item in self.select.expressions):
-            raise NotATableQueryError("it selects * from groups")
+            raise NotATableQueryError("it selects * from groups", "write its grouping expressions and aggregates")
         columns = {name.column for name in self.scope.names}
         return list(without_lateral_aliases(self.select.expressions, columns))
 
@@ -172,7 +174,8 @@ class GroupTranslation:
         columns = {name.column for name in self.scope.names}
         expressions = group_expressions(select, select_aliases(select, columns))
         if expressions is None:
-            raise NotATableQueryError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+            reason = "it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL"
+            raise NotATableQueryError(reason, "write the expressions of one GROUP BY")
         return expressions
 
     @cached_property
@@ -188,7 +191,7 @@ class GroupTranslation:
     def _window(self) -> Window | None:
         windows = [node for node in self._grouped if is_window(node)]
         if len(windows) > 1:
-            raise NotATableQueryError("it groups by more than one window")
+            raise NotATableQueryError("it groups by more than one window", "group by one of them")
         timestamps = {name for name in self.scope.internals if isinstance(self.types[name], TimestampType)}
         return parse_window(windows[0], timestamps) if windows else None
 
@@ -204,7 +207,7 @@ class GroupTranslation:
         texts = [to_sql(node) for node in self._grouped if not is_window(node)]
         for text, kind in zip(texts, self.types_of(self._scope_types, texts), strict=True):
             if not is_scalar(kind.simpleString()):
-                raise NotATableQueryError(f"its key {text} is of type {kind.simpleString()}")
+                raise NotATableQueryError(f"its key {text} is of type {kind.typeName()}")
             key = GroupingKey(self.internal(with_labels(text, self.labels)), text)
             self.types[key.name] = kind
             found.append(key)

@@ -60,6 +60,16 @@ def subtracts_streams(spec: Spec, query: ParsedQuery) -> bool:
     return any(reads_stream(each.this) and reads_stream(each.expression) for each in operations)
 
 
+def aggregates_twice(query: ParsedQuery) -> bool:
+    """Whether groups or rows without duplicates are aggregated again, or joined with others."""
+    selects = query.tree.find_all(exp.Select, exp.SetOperation)
+    return sum(bool(each.args.get("group") or each.args.get("distinct") or _aggregates(each)) for each in selects) > 1
+
+
+def _aggregates(query: exp.Query) -> bool:
+    return isinstance(query, exp.Select) and bool(own_aggregates(query))
+
+
 def own_aggregates(select: exp.Select) -> list[exp.Expr]:
     """Return the aggregate calls of a SELECT without those of its subqueries."""
     calls = select.find_all(exp.Func)

@@ -37,6 +37,7 @@ from millrace_jobs.queries.tables.relations import (
     Join,
     KeptRecords,
     Relation,
+    Scan,
     Selection,
     Union,
     Upserted,
@@ -288,6 +289,9 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
         values = f", with all values of {', '.join(counted)}" if counted else ""
         yield f"group    by {keys}{window}; {state}{values}"
+    elif isinstance(relation, Scan):
+        if relation.where:
+            yield f"filter   {relation.where}; over the changelog of {relation.source}, before its rows are kept"
     elif isinstance(relation, Union):
         for each in relation.inputs:
             yield from _relation_steps(each)
@@ -296,6 +300,7 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.input)
         yield "table    of records, each from its time on"
     elif isinstance(relation, Upserted):
+        yield from _relation_steps(relation.input)
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
         yield from _relation_steps(relation.input)

@@ -14,6 +14,7 @@ from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.queries.tables.clauses import plain_select, set_operation
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes
+from millrace_jobs.queries.tables.join_inputs import as_input, as_table, enriched, filtered, is_source_table
 from millrace_jobs.queries.tables.join_order import has_key, is_inner
 from millrace_jobs.queries.tables.join_scopes import (
     equal_columns,
@@ -36,7 +37,6 @@ from millrace_jobs.queries.tables.relations import (
     Scan,
     Selection,
     Static,
-    Upserted,
     below,
     contents_of,
     emits_at_once,
@@ -52,6 +52,7 @@ from millrace_jobs.queries.tables.scopes import (
     Scopes,
     bounds_of,
     internals_in,
+    located,
     match_of,
     renamed,
     times_of,
@@ -92,7 +93,7 @@ def translate(
     try:
         scope = translation.select(query.tree)
     except NotATableQueryError as reason:
-        raise NotATableQueryError(with_labels(str(reason), translation.labels)) from None
+        raise NotATableQueryError(with_labels(str(reason), translation.labels), reason.hint, reason.start) from None
     items = tuple(name.sql for name in scope.names)
     places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
     return TableQuery(
@@ -127,6 +128,10 @@ class _Translation:
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of the result of a SELECT, or of a set operation."""
+        with located(query):
+            return self._select(query)
+
+    def _select(self, query: exp.Query) -> Scope:
         query = query.unnest()
         if isinstance(query, exp.SetOperation):
             return self._combined(query)
@@ -196,7 +201,7 @@ class _Translation:
 
         Inner joins are made in the order in which each has a key, whatever the order in FROM.
         """
-        waiting = [(join, self._read(join.this)) for join in joins]
+        waiting = [(join, self._joined_relation(join)) for join in joins]
         names = [name.internal for each in (scope, *(right for _, right in waiting)) for name in each.names]
         are_inner = all(is_inner(join) for join in joins)
         if are_inner and len(joins) > 1:
@@ -204,10 +209,15 @@ class _Translation:
         while waiting:
             keyed = (place for place, (_, right) in enumerate(waiting) if are_inner and has_key(scope, right, wheres))
             join, right = waiting.pop(next(keyed, 0))
-            scope, wheres = self._join(scope, right, join, wheres)
+            with located(join):
+                scope, wheres = self._join(scope, right, join, wheres)
         if are_inner:
             scope = replace(scope, names=tuple(sorted(scope.names, key=lambda name: names.index(name.internal))))
         return scope, wheres
+
+    def _joined_relation(self, join: exp.Join) -> Scope:
+        with located(join):
+            return self._read(join.this)
 
     def _internal(self, label: str) -> str:
         """Return a new internal name for what the query calls ``label``."""
@@ -231,7 +241,9 @@ class _Translation:
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
         if source.time is None and not source.static:
             kind = "a table" if source.keys else "a stream"
-            raise NotATableQueryError(f"{table.name} is {kind} without a watermark, whose column is the event time")
+            reason = f"{table.name} is {kind} without a watermark, whose column is the event time"
+            hint = f"add watermark: {{column: ..., delay: 30s}} to spec.sources.{table.name.lower()}"
+            raise NotATableQueryError(reason, hint)
         names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
         internal = {name.column: name.internal for name in names}
         names = renamed(names, table)
@@ -266,13 +278,13 @@ class _Translation:
         resolved = [each for part in equal for each in windows_by_ends(both, part)]
         condition = take_apart(resolved, both.side_of, both.lag_of)
         if isinstance(left.relation, Static) or isinstance(right.relation, Static):
-            scope = _enriched(both, kind, resolved, condition)
+            scope = enriched(both, kind, resolved, condition)
             return self._merged(scope, both, kind, using), wheres
         if not condition.keys and Contents.TABLE in (left.contents, right.contents):
             one = exp.Literal.number(1)  # each row meets each row of the table
             condition.keys.append((one, one.copy()))
         if not condition.keys:
-            raise NotATableQueryError(f"its {kind.upper()} JOIN has no key: write ON a.key = b.key")
+            raise NotATableQueryError(f"its {kind.upper()} JOIN has no key", "write ON a.key = b.key")
         self._check_keys(both, condition)
         scope = self._merged(self._joined(both, kind, condition), both, kind, using)
         if condition.others and kind == "inner":
@@ -300,7 +312,7 @@ class _Translation:
             raise NotATableQueryError(f"its {kind.upper()} JOIN, IN or EXISTS is of rows of a static table")
         if isinstance(right.relation, Static):
             on = " AND ".join(f"({to_sql(part)})" for part in parts) or "true"
-            return replace(left, relation=Enriched(_as_table(left), right.relation, on, kind))
+            return replace(left, relation=Enriched(as_table(left), right.relation, on, kind))
         if left.contents is Contents.TABLE and right.contents is not Contents.TABLE:
             raise NotATableQueryError(
                 "it asks whether a stream has a record for each row of a table, but only records of the stream look up "
@@ -340,14 +352,16 @@ class _Translation:
             if where and preserved[side]:  # such a row stays in the result, without a partner
                 keys[side][0] = f"CASE WHEN {where} THEN {keys[side][0]} END"
             elif where:
-                inputs[side] = replace(inputs[side], relation=_filtered(inputs[side].relation, where))
+                inputs[side] = replace(inputs[side], relation=filtered(inputs[side].relation, where))
         both = Scopes(inputs["left"], inputs["right"])
         match = match_of(condition.range) if both.are_streams else None
         self.longest += match.longest if match is not None else 0
         if not both.are_streams and condition.range is not None:
-            raise NotATableQueryError("it compares event time with a column of a table, which has versions instead")
+            reason = "it compares event time with a column of a table, which has versions instead"
+            hint = "leave the comparison out: a record meets the version of a row that is valid at its time"
+            raise NotATableQueryError(reason, hint)
         tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
-        if len(tables) == 1 and preserved[tables[0]] and not _is_source_table(inputs[tables[0]].relation):
+        if len(tables) == 1 and preserved[tables[0]] and not is_source_table(inputs[tables[0]].relation):
             raise NotATableQueryError(
                 f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
                 "upserts of their own: keep the rows of a source that is a table"
@@ -369,7 +383,7 @@ class _Translation:
             where = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
         final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
         relation = Join(
-            _as_input(both.left, keys["left"]), _as_input(both.right, keys["right"]), kind,
+            as_input(both.left, keys["left"]), as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, where,
         )  # fmt: skip
         self.waits |= final and (kind != "inner" or not both.are_streams)
@@ -414,53 +428,8 @@ class _Translation:
         return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag)
 
 
-
-
-def _enriched(both: Scopes, kind: JoinType, parts: Sequence[exp.Expr], condition: JoinCondition) -> Scope:
-    """Return the scope of the join of rows with a static table."""
-    side: Side = "right" if isinstance(both.right.relation, Static) else "left"
-    static, rows = (both.right, both.left) if side == "right" else (both.left, both.right)
-    table = static.relation
-    assert isinstance(table, Static)
-    if isinstance(rows.relation, Static):
-        raise NotATableQueryError(f"it joins the static tables {rows.relation.source} and {table.source} first")
-    if kind in (side, "full"):
-        raise NotATableQueryError(f"its {kind.upper()} JOIN keeps rows of {table.source}, which is static")
-    on = " AND ".join(f"({to_sql(part)})" for part in parts) or "true"
-    compared = {to_sql(pair[0 if side == "left" else 1]) for pair in condition.keys}
-    (primary,) = static.keys
-    keys = rows.keys if compared.issuperset(primary) else tuple((*key, *primary) for key in rows.keys)
-    relation = Enriched(_as_table(rows), table, on, "inner" if kind == "inner" else "left")
-    return replace(rows, relation=relation, names=(*both.left.names, *both.right.names), keys=keys)
-
-
-def _is_source_table(relation: Relation) -> bool:
-    """Whether the versions of a relation's rows are the upserts of a source."""
-    while isinstance(relation, Selection | Upserted):
-        relation = relation.input
-    return isinstance(relation, Scan)
-
-
 def _where(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:
     """Return the rows of a relation that pass the conditions."""
-    rows, both = _as_table(scope), Scopes(scope)
+    rows, both = as_table(scope), Scopes(scope)
     where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
     return Selection(rows, where) if where else rows
-
-
-def _filtered(relation: Relation, where: str) -> Relation:
-    """Return the rows of a join's input that pass a filter."""
-    if isinstance(relation, Scan) and relation.keys:
-        return replace(relation, where=f"{relation.where} AND {where}" if relation.where else where)
-    return Selection(relation, where)
-
-
-def _as_table(scope: Scope) -> Relation:
-    """Return the relation with the changes of its rows; upserts cannot be filtered before they are a table."""
-    return Upserted(scope.relation) if isinstance(scope.relation, Scan) and scope.relation.keys else scope.relation
-
-
-def _as_input(scope: Scope, keys: Sequence[str]) -> Relation:
-    """Return the relation as a join reads it: upserts only where the key of the join is the table's own."""
-    own = isinstance(scope.relation, Scan) and sorted(keys) == sorted(scope.relation.keys)
-    return scope.relation if own else _as_table(scope)
