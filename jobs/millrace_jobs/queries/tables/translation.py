@@ -295,8 +295,10 @@ class _Translation:
     def _having_partner(self, scope: Scope, existence: Existence) -> Scope:
         """Return the scope of the rows for which a subquery has a row, or has none."""
         select, kind = plain_select(existence.query), _EXISTS[existence.negated]
+        wheres: list[exp.Expr] = []
+        items: list[exp.Expr]
         if select.args.get("group") is not None or own_aggregates(select):
-            inner, wheres = self.select(select), []
+            inner = self.select(select)
             items = [exp.column(name.internal) for name in inner.names]
         else:
             inner, wheres = self._rows(select, asked=True)
@@ -377,14 +379,14 @@ class _Translation:
                 "time does not end an interval after an event time, so that all versions of the table would be kept "
                 "forever"
             )
-        where = None
+        filtered = None
         if condition.others and kind != "inner":
             types = {name: self._types[name] for scope in inputs.values() for name in scope.internals}
-            where = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
+            filtered = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
         final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
         relation = Join(
             as_input(both.left, keys["left"]), as_input(both.right, keys["right"]), kind,
-            {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, where,
+            {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, filtered,
         )  # fmt: skip
         self.waits |= final and (kind != "inner" or not both.are_streams)
         contents = contents_of(relation)

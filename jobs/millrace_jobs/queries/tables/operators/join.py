@@ -306,7 +306,7 @@ class _Batch:
             found = rows.table.filter(pa.array((matches.left_counts > 0) == with_partner))
             starts, ends = periods(found)
             ends = starts + 1 if self._join.has_stream else ends
-        values = []
+        values: list[pa.Array | pa.ChunkedArray] = []
         for side in (self._left, self._right) if self._join.kept is Kept.PAIRS else (self._left,):
             nulls = (pa.nulls(found.num_rows, field.type) for field in side.side.results)
             values += _values(side.side, found) if side is rows.side else nulls
