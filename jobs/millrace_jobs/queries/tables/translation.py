@@ -111,10 +111,10 @@ class _Translation:
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of the result of a SELECT, or of a set operation."""
-        query = query.unnest()
-        if isinstance(query, exp.SetOperation):
-            return self._combined(query)
-        select = plain_select(query)
+        inner = query.unnest()
+        if isinstance(inner, exp.SetOperation):
+            return self._combined(inner)
+        select = plain_select(inner)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_joins, self._final_groups
         if groups and not takes_rows_back(select):  # what is below must not change any more
