@@ -18,3 +18,17 @@ def test_a_query_of_ctes_and_set_operations_has_the_rows_of_duckdb(tmp_path):
     expected = duckdb_rows(project, query.format(seconds="epoch(s.at)::BIGINT"))
     assert rows == expected
     assert len(expected) > 20
+
+
+def test_a_routed_aggregation_of_a_cte_has_the_rows_of_duckdb(tmp_path):
+    query = """WITH doubled AS (SELECT e.at AS moment, upper(e.who) AS person, e.n * 2 AS m FROM events e WHERE e.n > 3)
+               SELECT {since} AS since, person, sum(m) AS total, count(*) AS records FROM doubled
+               WHERE m % 3 > 0 GROUP BY {window}, person HAVING sum(m) > 50"""
+    project, rows = run(
+        tmp_path,
+        query.format(since="unix_seconds(window.start)", window="window(moment, '1 minute')"),
+        emit="OnWindowClose",
+        partitioner={"algorithm": "pkg"},
+    )
+    minute = "epoch(time_bucket(INTERVAL 1 MINUTE, moment))::BIGINT"
+    assert rows == duckdb_rows(project, query.format(since=minute, window=minute))

@@ -138,6 +138,26 @@ def test_a_query_of_streams_has_duckdb_s_rows_once_they_are_final(sql, batches):
     assert query.results == duckdb_rows(sql, contents_at(seen, STREAMS, FOREVER))
 
 
+CHANGING = [
+    OF_STREAMS[0],
+    f"SELECT k, count(*) AS c FROM (SELECT s.k, s.n FROM s LEFT JOIN r ON s.k = r.k AND {BETWEEN} UNION ALL "
+    "SELECT k, n FROM r) GROUP BY k",
+    f"SELECT DISTINCT s.k, r.n FROM s FULL JOIN r ON s.k = r.k AND {BETWEEN}",
+]
+"""Queries of streams whose rows change as records come."""
+
+
+@pytest.mark.parametrize("sql", CHANGING)
+@settings(max_examples=3)
+@given(batches=disordered(events(STREAMS), GRACE))
+def test_rows_that_change_are_those_of_duckdb_after_each_batch(sql, batches):
+    query, seen = StagedQuery(sql, STREAMS), []
+    for arrived, watermark in batches:
+        seen += arrived
+        query.batch(arrived, watermark)
+        assert query.version(FOREVER - 1) == duckdb_rows(sql, contents_at(seen, STREAMS, FOREVER))
+
+
 OF_RECORDS = [
     f"SELECT s.k, s.n, x.n AS m FROM s JOIN ({BOTH}) x ON x.k = s.k",
     "SELECT s.k, x.n FROM s LEFT JOIN (SELECT n FROM p EXCEPT SELECT n FROM q) x ON x.n = s.n",
