@@ -141,11 +141,13 @@ class _StreamCheck:
         sides = (node.this, node.expression)
         return all(map(self._reads, sides)) and (bool(self._tables) or all(map(self._may_have_time, sides)))
 
-    def _may_have_time(self, query: exp.Query) -> bool:
+    def _may_have_time(self, side: exp.Query) -> bool:
         """Whether the rows of a SELECT or set operation may have an event time, after which none comes."""
-        query = query.unnest()
+        query: exp.Expr = side.unnest()
         while isinstance(query, exp.SetOperation):
             query = query.this.unnest()
+        if not isinstance(query, exp.Select):
+            return True
         times = {column.lower() for column in self._watermarks.values() if column}
         sources = [
             part.this for part in (query.args.get("from_"), *(query.args.get("joins") or ())) if part is not None

@@ -5,7 +5,7 @@ So an aggregation of a CTE or of a subquery in FROM can be routed like one that 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sqlglot import exp
 
@@ -14,6 +14,9 @@ from millrace_api.sql.groups import is_aggregate, is_any_window
 
 _CLAUSES = {"expressions", "from_", "where", "kind", "operation_modifiers"}
 """Clauses of a subquery that can be merged with the SELECT around it."""
+
+_PARTS = ("this", "table", "db", "catalog")
+"""The parts of a column of sqlglot, the last one first; a fifth part is a ``Dot`` around it."""
 
 _EACH_CALL_DIFFERS = frozenset({"rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"})
 _MAKES_ROWS = frozenset(
@@ -29,9 +32,9 @@ def without_subqueries(query: exp.Query, columns: Collection[str]) -> exp.Query:
         columns: the columns of the source, in lower case.
     """
     while isinstance(query, exp.Select) and not query.args.get("joins"):
-        subquery = query.args["from_"].this if query.args.get("from_") else None
-        inner = _filter_of(subquery)
-        if inner is None or not _merged(query, subquery.alias.lower(), inner, columns):
+        source = query.args["from_"].this if query.args.get("from_") else None
+        inner = _filter_of(source)
+        if source is None or inner is None or not _merged(query, source.alias.lower(), inner, columns):
             break
     return query
 
@@ -95,11 +98,13 @@ def _leaves_out(star: exp.Expr) -> bool:
     return bool(found.args.get("except_") or found.args.get("replace") or found.args.get("rename"))
 
 
-def _field(value: exp.Expr, parts: list[exp.Expr]) -> exp.Expr:
+def _field(value: exp.Expr, parts: Sequence[exp.Expr]) -> exp.Expr:
     """Return a field of a value, in parentheses unless it is a name or a call."""
     if isinstance(value, exp.Column):
-        return exp.column(*(part.copy() for part in reversed([*value.parts, *parts]))) if parts else value
-    value = value if isinstance(value, exp.Func | exp.Literal | exp.Paren) else exp.paren(value, copy=False)
+        names = [part.copy() for part in (*value.parts, *parts)]
+        value, parts = exp.Column(**dict(zip(_PARTS, reversed(names[:4]), strict=False))), names[4:]
+    elif not isinstance(value, exp.Func | exp.Literal | exp.Paren):
+        value = exp.paren(value, copy=False)
     for part in parts:
         value = exp.Dot(this=value, expression=part.copy())
     return value

@@ -23,7 +23,7 @@ _CLAUSES = {
 _OF_SELECTS = {"laterals": "a LATERAL VIEW", "qualify": "QUALIFY", "pivots": "PIVOT", "windows": "a WINDOW clause"}
 
 
-def plain_select(query: exp.Query) -> exp.Select:
+def plain_select(query: exp.Expr) -> exp.Select:
     """Return the query if it is one SELECT with none of these clauses; raises NotATableQueryError otherwise."""
     if not isinstance(query, exp.Select):
         raise NotATableQueryError(f"it is a {query.key.upper()}, not one SELECT")
@@ -48,7 +48,7 @@ def set_operation(query: exp.SetOperation) -> Literal["UNION"] | Difference:
     return name
 
 
-def _refuse(query: exp.Query, clauses: Mapping[str, str]) -> None:
+def _refuse(query: exp.Expr, clauses: Mapping[str, str]) -> None:
     for clause, name in clauses.items():
         if found := query.args.get(clause):
             start = start_of(found) if isinstance(found, exp.Expr) else None

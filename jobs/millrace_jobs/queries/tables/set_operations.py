@@ -86,20 +86,20 @@ class SetOperations:
             if bool(one.end) != bool(other.end):
                 raise NotATableQueryError(f"its {operation} has a window on one side only, in column {one.column}")
             parts = [(one.internal, other.internal), *([(one.end, other.end)] if one.end else ())]
-            internals = [self._common_column(*part, self.labels[one.internal]) for part in parts]
+            internals = [self._common_column(own, its, self.labels[one.internal]) for own, its in parts]
             names.append(Name("", one.column, *internals))
-            pairs += [(*part, internal) for part, internal in zip(parts, internals, strict=True)]
-        for one, other in more:
+            pairs += [(own, its, internal) for (own, its), internal in zip(parts, internals, strict=True)]
+        for own, its in more:
             names.append(Name("", "", self._column("", LongType())))
-            pairs.append((one, other, names[-1].internal))
+            pairs.append((own, its, names[-1].internal))
         sides = [
             Selection(scope.relation, "", tuple((self._cast(pair[place], pair[2]), pair[2]) for pair in pairs))
             for place, scope in enumerate((left, right))
         ]
         union = Union(tuple(sides))
-        closings = {name: max(left.closings[one], right.closings[other]) for one, other, name in pairs
-                    if one in left.closings and other in right.closings}  # fmt: skip
-        times = {name: closings[name] for one, other, name in pairs if one in left.times and other in right.times}
+        closings = {name: max(left.closings[own], right.closings[its]) for own, its, name in pairs
+                    if own in left.closings and its in right.closings}  # fmt: skip
+        times = {name: closings[name] for own, its, name in pairs if own in left.times and its in right.times}
         lag = None if left.lag is None or right.lag is None else max(left.lag, right.lag)
         return Scope(union, tuple(names), contents_of(union), times, closings, lag=lag)
 

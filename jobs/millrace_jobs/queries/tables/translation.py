@@ -132,10 +132,10 @@ class _Translation:
             return self._select(query)
 
     def _select(self, query: exp.Query) -> Scope:
-        query = query.unnest()
-        if isinstance(query, exp.SetOperation):
-            return self._combined(query)
-        select = plain_select(query)
+        inner = query.unnest()
+        if isinstance(inner, exp.SetOperation):
+            return self._combined(inner)
+        select = plain_select(inner)
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_groups
         if groups and has_extremes(select):  # where a sink cannot show changes, few values are kept of final groups
