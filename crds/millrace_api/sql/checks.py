@@ -233,25 +233,24 @@ class _ColumnKinds:
         named = [item for item in items if item.alias_or_name.lower() == parts[-1]]
         return kind_of(named[0].unalias(), inner) if len(named) == 1 and not source.outer_columns else None
 
-
     def _kind_in_all(self, operation: Scope, name: str) -> Kind | None:
         """Return the kind of a column that a set operation has from all its sides."""
-        kinds = []
+        names, kinds = self._columns.of(operation), set()
         for side in operation.set_operation_scopes:
-            names = self._columns.of(operation)
-            own = self._columns.of(side)
+            own, select = self._columns.of(side), side.expression
             if names is None or own is None or len(names) != len(own) or name not in names:
                 return None
             same = [*own][[*names].index(name)]
-            select = side.expression
             if side.set_operation_scopes:
-                kinds.append(self._kind_in_all(side, same))
+                kinds.add(self._kind_in_all(side, same))
                 continue
-            named = [item for item in select.selects if item.alias_or_name.lower() == same]
-            star = len(select.selects) == 1 and select.is_star
-            column = exp.column(same) if star else named[0].unalias() if len(named) == 1 else None
-            kinds.append(None if column is None else kind_of(column, self.of(side)))
-        return kinds[0] if len(set(kinds)) == 1 else None
+            items = select.selects if isinstance(select, exp.Select) else []
+            if len(items) == 1 and items[0].is_star:
+                kinds.add(self.of(side)(exp.column(same)))
+                continue
+            named = [item for item in items if item.alias_or_name.lower() == same]
+            kinds.add(kind_of(named[0].unalias(), self.of(side)) if len(named) == 1 else None)
+        return kinds.pop() if len(kinds) == 1 else None
 
 
 class _Place(NamedTuple):

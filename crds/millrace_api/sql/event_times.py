@@ -94,8 +94,11 @@ def untimed_outer_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str,
     times = _EventTimes(tables)
     watermarks = {name: None if table.static else table.watermark for name, table in tables.items()}
     for scope in scopes:
+        select = scope.expression
+        if not isinstance(select, exp.Select):
+            continue
         read = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
-        joins = scope.expression.args.get("joins") or ()
+        joins = select.args.get("joins") or ()
         right = [join.this.alias_or_name.lower() for join in joins]
         for place, join in enumerate(joins):
             waits = bool(join.side or join.kind == "SEMI") and not join.method
@@ -108,7 +111,7 @@ def untimed_outer_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str,
                 if not any(times.can_be(each, scope) for each in [*names, *(on.find_all(exp.Column) if on else ())]):
                     message = f"a {kind} of two streams needs a range of event time, or a record would wait forever"
                     yield problem_at(text, start_of(join.this), message, hint)
-                elif reason := unending(scope, scope.expression, join, watermarks, times.times_of):
+                elif reason := unending(scope, select, join, watermarks, times.times_of):
                     message = f"a record of a {kind} would wait forever, since the condition has {reason}"
                     yield problem_at(text, start_of(join.this), message, hint)
 

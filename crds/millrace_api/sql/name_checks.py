@@ -42,7 +42,7 @@ def name_problems(text: str, scope: Scope, columns: Columns) -> Iterator[Problem
             name = column.parts[1].name
             message = f"USING makes {to_sql(column)} one with another column: a sliding window keeps only {name}"
             hint = f"write {name}, or ON {parts[0]}.{name} = ... in place of USING"
-            yield problem_at(text, column.this.meta.get("start"), message, hint)
+            yield problem_at(text, start_of(column), message, hint)
         elif len(parts) == 1 and parts[0] not in own_aliases and not natural and None not in columns.values():
             hidden |= merged.get(parts[0], set())
             holders = [alias for alias, names in columns.items() if alias not in hidden and parts[0] in (names or ())]
