@@ -158,7 +158,8 @@ class Numbers:
 
     def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
         """Return where the floats are equal, bit by bit."""
-        return (one[0].view(np.int64) == other[0].view(np.int64)) & (one[1] == other[1])
+        equal: NDArray[np.bool_] = (one[0].view(np.int64) == other[0].view(np.int64)) & (one[1] == other[1])
+        return equal
 
 
 @dataclass(frozen=True)
