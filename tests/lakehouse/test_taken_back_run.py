@@ -18,8 +18,8 @@ from .tables import content
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
-NEWEST = "(SELECT who, max_by(n, at) AS n, max(at) AS at FROM {table} GROUP BY who)"
-COLUMNS = """max(p.n) AS most, min(p.n) AS least, max_by(p.who, p.n) AS by_whom, count(DISTINCT p.n % 5) AS values,
+NEWEST = "(SELECT who, max_by(n, {table}.at) AS n, max({table}.at) AS at FROM {table} GROUP BY who)"
+COLUMNS = """max(p.n) AS most, min(p.n) AS least, max_by(p.who, p.n) AS by_whom, count(DISTINCT p.n % 5) AS kinds,
              round(stddev_pop(p.n), 6) AS spread, median(p.n) AS middle"""
 PRICES = f"SELECT p.n % 3 AS kind, count(*) AS users, {COLUMNS} FROM prices p GROUP BY p.n % 3"
 PLANS = (
@@ -66,7 +66,7 @@ def test_extremes_of_a_stream_with_a_table_are_corrected_by_late_upserts(tmp_pat
     project, file = joining(tmp_path, MOST, sink={"delta": {"path": "table", "key": ["who"]}})
     result = project.millrace("run", file, "--once")
     assert (result.status, result.err) == (0, ""), result
-    versions = "(SELECT *, lead(at) OVER (PARTITION BY who ORDER BY at) AS until FROM prices)"
+    versions = "(SELECT *, lead(prices.at) OVER (PARTITION BY who ORDER BY prices.at) AS until FROM prices)"
     sql = MOST.replace(
         "JOIN prices p ON p.who = e.who",
         f"""JOIN {versions} p ON p.who = e.who

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING
@@ -173,7 +173,7 @@ class RelationBuilder:
         settles_after = None if of_table or grouping.lag is None else 0 if versions else grouping.lag
         groups = GroupedAggregate(
             pa.schema([values.field(name) for _, name in keys]),
-            tuple(_part(part, values.field(part.name).type, settles_after) for part in grouping.parts),
+            tuple(_parts(grouping.parts, values, settles_after)),
             window_end=CLOSING if closing is not None else None,
             of_table=of_table,
             versions=versions,
@@ -273,6 +273,17 @@ class RelationBuilder:
         traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
         number, partitions = next(self._numbers), self.query.partitions
         return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
+
+
+def _parts(parts: Iterable[GroupPart], values: pa.Schema, settles_after: int | None) -> Iterator[GroupPartColumn]:
+    """Yield the columns of parts; of those that need all values of one expression, the first one has them."""
+    first: dict[str, str] = {}
+    for part in parts:
+        column = _part(part, values.field(part.name).type, settles_after)
+        if isinstance(column, CountedPart) and not column.settles:
+            owner = first.setdefault(part.sql, part.name)
+            column = column if owner == part.name else replace(column, values_of=owner)
+        yield column
 
 
 def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> GroupPartColumn:

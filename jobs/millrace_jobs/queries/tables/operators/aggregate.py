@@ -113,6 +113,13 @@ class GroupedAggregate:
             raise ValueError("without a window, no row ends: set ends=False")
         if self.of_table and self.irreversible is not None:
             raise ValueError(f"{self.irreversible}, and a table removes rows: aggregate a stream of records instead")
+        shared = {(part.name, part.type) for part in self.counted if not part.settles}
+        for part in self.parts:
+            if isinstance(part, CountedPart) and part.values_of and (part.values_of, part.type) not in shared:
+                raise ValueError(
+                    f"column {part.name!r} shares the values of {part.values_of!r}, which has not all values of that "
+                    "type: leave values_of out"
+                )
         states = next((part for part in self.parts if isinstance(part, MergedStates)), None)
         if self.versions and states is not None:
             raise ValueError(f"{states.name!r} is merged by an aggregator, which keeps one version: set versions=False")
@@ -132,8 +139,8 @@ class GroupedAggregate:
 
     @property
     def counted(self) -> tuple[CountedPart, ...]:
-        """The parts whose values are counted."""
-        return tuple(part for part in self.parts if isinstance(part, CountedPart))
+        """The parts with entries of their own."""
+        return tuple(part for part in self.parts if isinstance(part, CountedPart) and not part.values_of)
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:

@@ -50,6 +50,7 @@ class CountedPart:
         settles_after: how far, in microseconds, the watermark is ahead of the start of rows that cannot be taken back
             any more; None if all can.
         fraction: of a percentile, the share of rows, from 0 to 1, that have at most this value.
+        values_of: another column with the same values, whose entries this one shares; empty if it has its own.
     """
 
     name: str
@@ -57,6 +58,7 @@ class CountedPart:
     type: pa.DataType
     settles_after: int | None = None
     fraction: float = 0.5
+    values_of: str = ""
 
     def __post_init__(self) -> None:
         if not has_order(self.type):
@@ -158,7 +160,8 @@ class Numbers:
 
     def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
         """Return where the floats are equal, bit by bit."""
-        return (one[0].view(np.int64) == other[0].view(np.int64)) & (one[1] == other[1])
+        equal: NDArray[np.bool_] = (one[0].view(np.int64) == other[0].view(np.int64)) & (one[1] == other[1])
+        return equal
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,7 @@ class CountedValues:
         is_edge = _changes(groups[settled])
         if self._part.merge == "max":
             is_edge = np.append(is_edge[1:], True)[: len(settled)]
-        kept = starts != BEGINNING
+        kept: Mask = starts != BEGINNING
         kept[settled[is_edge]] = True
         return kept
 
@@ -294,4 +297,5 @@ def _sums_within(values: Integers, is_new: Mask) -> Integers:
     sums = np.cumsum(values)
     begins = np.flatnonzero(is_new)
     before = np.append(0, sums)[begins]
-    return sums - np.repeat(before, np.diff(np.append(begins, len(values))))
+    within: Integers = sums - np.repeat(before, np.diff(np.append(begins, len(values))))
+    return within

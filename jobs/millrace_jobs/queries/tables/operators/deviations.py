@@ -136,7 +136,8 @@ class PairAdd:
     def __call__(self, one: NDArray[Any], other: NDArray[Any], /) -> NDArray[Any]:
         """Return the sums."""
         if not np.iscomplexobj(one):
-            return one + other
+            total: NDArray[Any] = one + other
+            return total
         high, error = _sum(one.real, other.real)
         low, lower = _sum(one.imag, other.imag)
         high, error = _quick_sum(high, error + low)

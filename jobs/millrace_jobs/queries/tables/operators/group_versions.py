@@ -125,7 +125,8 @@ class VersionMerge:
             columns = [self._columns[field.name] for field in part.state]
             if isinstance(part, CountedPart):
                 values = CountedValues(part, columns[0], self._entries(part), self.timeline)
-                self._counted.append(values)
+                if not part.values_of:
+                    self._counted.append(values)
                 merger = values.merger
                 followed = self._followed_row
                 before = [np.where(followed >= 0, each[followed], merger.identity) for each in merger.arrays]
@@ -142,9 +143,10 @@ class VersionMerge:
 
     def _entries(self, part: CountedPart) -> Entries:
         """Return the entries of a part: those that were held, and those of the batch."""
-        place = self._aggregate.counted.index(part)
+        name = part.values_of or part.name
+        place = [each.name for each in self._aggregate.counted].index(name)
         held, rows = self._values[place], self._rows_of_batch
-        column = rows.rows.column(part.name).combine_chunks()
+        column = rows.rows.column(name).combine_chunks()
         valid = np.flatnonzero(column.is_valid())
         starts = self.timeline.start[self.timeline.of_row[self._new_rows][valid]]
         if part.settles and not self._aggregate.versions:  # versions have no times, which say when a value settles

@@ -21,7 +21,7 @@ RETRACTED = (CountedPart("lowest", "min", pa.string()), CountedPart("highest", "
 COUNTED = (
     *RETRACTED,
     CountedPart("texts", "count_distinct", pa.string()),
-    CountedPart("middle", "percentile_approx", pa.string(), fraction=0.4),
+    CountedPart("middle", "percentile_approx", pa.string(), fraction=0.4, values_of="lowest"),
 )
 SETTLING = tuple(CountedPart(part.name, part.merge, part.type, settles_after=0) for part in RETRACTED)
 ALL = (*SUMS, *COUNTED)

@@ -54,6 +54,19 @@ def test_percentiles_are_those_of_the_rows_that_remain(batches, data):
             assert not store.tables
 
 
+def test_columns_of_the_same_values_share_them():
+    parts = (CountedPart("p", "min", pa.int64()), CountedPart("q", "max", pa.int64(), values_of="p"))
+    aggregate, store = GroupedAggregate(NO_KEYS, parts, None, True, False, False, slots=1), MemoryStore()
+    rows = [(value, value, 0, FOREVER, 1) for value in range(100)]
+    assert aggregate.process(store, [changes_from(rows, aggregate.inputs[0])], BEGINNING).kept == 101
+    (found,) = aggregate.process(
+        store, [changes_from([(0, 0, 0, FOREVER, -1)], aggregate.inputs[0])], BEGINNING
+    ).changes
+    assert [(row["p"], row["q"]) for row in found.to_pylist()] == [(0, 99), (1, 99)]
+    with pytest.raises(ValueError, match="'q' shares the values of 'p', which has not all values"):
+        GroupedAggregate(NO_KEYS, (CountedPart("p", "min", pa.int64(), 0), parts[1]), None, False, False, False)
+
+
 def test_a_percentile_has_a_fraction_of_a_type_with_an_order():
     with pytest.raises(ValueError, match=r"from 0 to 1: 1.5"):
         CountedPart("p", "percentile", pa.float64(), fraction=1.5)
