@@ -237,6 +237,14 @@ class Spec(Model):
             lambda spec: not spec.sink.has_history or _may_keep_history(spec),
         ),
         Rule(
+            "a changelog in files needs query.sql and a watermark",
+            "add the source's watermark, or leave key out",
+            ("sink",),
+            "!has(self.sink.files) || !has(self.sink.files.key) || self.sink.files.key.size() == 0 || "
+            "(has(self.query.sql) && self.sources.exists(name, has(self.sources[name].watermark)))",
+            lambda spec: not spec.sink.has_changelog or _has_sql_and_event_time(spec),
+        ),
+        Rule(
             "lookups are in the table of spec.sink",
             "write sink.table, or leave lookups out",
             ("lookups",),

@@ -21,6 +21,7 @@ from millrace_api.validation.results import result_groups, row_key
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.queries.execution import CompiledQuery, Execution
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
+from millrace_jobs.sinks.files.changelog import require_names
 from millrace_jobs.sinks.files.formats import require_csv
 from millrace_jobs.sinks.files.formats import require_partitions as require_output_partitions
 from millrace_jobs.sinks.kafka.messages import require_json
@@ -58,9 +59,11 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
 def _result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     if spec.sink.files is not None:
         _require_files(query.result, spec.sink.files)
+        if spec.sink.has_changelog:
+            require_names(query.result)
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
         return ResultKeys()
-    if spec.sink.lakehouse is None:
+    if spec.sink.lakehouse is None and spec.sink.files is None:
         require_json(query.result, f"spec.sink.{spec.sink.kind}")
     names, row = query.result.names, query.execution.results.key
     groups = result_groups(spec)

@@ -173,9 +173,25 @@ def test_rows_that_are_taken_back_by_except_do_not_go_to_files():
     assert problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources, emit="OnWindowClose") == []
 
 
-def test_changing_rows_do_not_go_to_files():
-    [problem] = problems("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"files": {"path": "out", "format": "csv"}})
+def test_changing_rows_go_to_files_with_a_key_only():
+    sql, files = "SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"path": "out", "format": "csv"}
+    [problem] = problems(sql, {"files": files})
     assert "the rows of the result change, which files cannot show; write the results to sink.table" in problem
+    assert problem.endswith("sink.iceberg or sink.files with a key")
+    assert problems(sql, {"files": files | {"key": ["k"]}}) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "said"),
+    [
+        ("SELECT p.k, p.n AS _time FROM p JOIN q ON p.k = q.k", "k", "the changelog has a column _time of its own"),
+        ("SELECT k, collect_set(n) AS c FROM p GROUP BY k", "k", "the result can have no changelog: "),
+    ],
+)
+def test_a_changelog_in_files_that_no_operator_makes_is_refused(sql, key, said):
+    [problem] = problems(sql, {"files": {"path": "out", "key": [key]}})
+    assert said in problem
+    assert problem.startswith("spec.sink.files.key: ")
 
 
 @pytest.mark.parametrize(

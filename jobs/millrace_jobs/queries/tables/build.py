@@ -180,7 +180,7 @@ class RelationBuilder:
             final=grouping.final,
             checked=not _is_source(grouping.input),
             input_lag=(grouping.lag or 0) if versions else 0,
-            ends=self.query.versions and is_last and grouping.window is not None and closing is not None,
+            ends=self.query.ends and is_last and grouping.window is not None and closing is not None,
         )
         operator: TableOperator = groups
         if self.query.ahead and is_last:

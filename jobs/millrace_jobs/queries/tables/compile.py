@@ -27,6 +27,7 @@ from millrace_jobs.queries.tables.needs import (
     aggregates_changing_groups,
     counts_distinct,
     holds_back,
+    keeps_times,
     reads_tables,
     subtracts_streams,
     times_ahead,
@@ -46,6 +47,7 @@ from millrace_jobs.queries.tables.translation import translate
 
 _CHOSEN = "the algorithm is native"
 _HISTORY, _SQL = "spec.sink.table.history", "spec.query.sql"
+_CHANGELOG = "spec.sink.files.key"
 
 
 def compile_tables(
@@ -65,7 +67,7 @@ def compile_tables(
     """
     held = holds_back(spec)
     counts = counts_distinct(parsed)
-    beyond_spark = held or spec.sink.has_history or counts
+    beyond_spark = held or keeps_times(spec) or counts
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     meant = parsed.written_out
     if not beyond_spark and _joins_only_static_tables(spec, meant):
@@ -84,12 +86,17 @@ def compile_tables(
             query = _held_back(query, spec)
         if spec.sink.has_history:
             query = _with_versions(query)
+        elif keeps_times(spec):
+            query = _with_times(query)
     except NotATableQueryError as reason:
         refused, line = _placed(reason, parsed, spec)
         if held:
             raise not_held_back(refused, spec) from None
         if spec.sink.has_history:
             problem = Problem(f"the result can have no history: {refused}", "leave history out", field=_HISTORY)
+            raise MillraceError(problem) from None
+        if keeps_times(spec):
+            problem = Problem(f"the result can have no changelog: {refused}", "leave key out", field=_CHANGELOG)
             raise MillraceError(problem) from None
         if counts and not reads_tables(spec):
             message = f"the query counts distinct values, and {refused}"
@@ -112,7 +119,10 @@ def compile_tables(
     shown = [output.sink.kind for output in eager if not output.sink.replaces_rows]
     if query.contents is Contents.TABLE and shown and not query.replaces:
         message = f"the rows of the result change, which {shown[0]} cannot show"
-        hint = "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta or sink.iceberg with a key"
+        hint = (
+            "write the results to sink.table, or to sink.postgres, sink.mysql, sink.delta, sink.iceberg or sink.files "
+            "with a key"
+        )
         raise MillraceError(Problem(message, hint, field="spec.sink"))
     return query
 
@@ -173,6 +183,13 @@ def _with_versions(query: TableQuery) -> TableQuery:
     """Return the query with all versions of its rows."""
     if query.contents is not Contents.TABLE:
         raise NotATableQueryError("its rows are records of a stream, which have no versions")
+    return replace(_with_times(query), ends=True)
+
+
+def _with_times(query: TableQuery) -> TableQuery:
+    """Return the query with the periods of its rows; those of records are known without versions."""
+    if query.contents is not Contents.TABLE:
+        return query
     if lag_of(query.relation) is None:
         raise NotATableQueryError("nothing limits how far behind the watermark its rows can still change")
     return replace(query, versions=True)

@@ -38,7 +38,7 @@ def is_source_table(relation: Relation) -> bool:
     return isinstance(relation, Scan)
 
 
-def filtered(relation: Relation, where: str) -> Relation:
+def filtered_input(relation: Relation, where: str) -> Relation:
     """Return the rows of a join's input that pass a filter."""
     if isinstance(relation, Scan) and relation.keys:
         return replace(relation, where=f"{relation.where} AND {where}" if relation.where else where)

@@ -15,7 +15,7 @@ from millrace_api.sql.parsed_query import ParsedQuery
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query joins, reads or keeps tables, counts rows or values of streams, or groups that change."""
-    of_tables = reads_tables(spec) or query.has_joins or spec.sink.has_history
+    of_tables = reads_tables(spec) or query.has_joins or keeps_times(spec)
     counts = counts_distinct(query) or subtracts_streams(spec, query)
     return of_tables or counts or aggregates_changing_groups(spec, query)
 
@@ -23,6 +23,12 @@ def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
 def counts_distinct(query: ParsedQuery) -> bool:
     """Whether a query has a ``count(DISTINCT ...)``, which Spark does not run on streams."""
     return any(isinstance(call.this, exp.Distinct) for call in query.tree.find_all(exp.Count))
+
+
+def keeps_times(spec: Spec) -> bool:
+    """Whether the sink has to know from when each row is valid: for its history, or for a changelog in files."""
+    is_changelog = spec.sink.has_changelog and spec.emit is Emit.ON_UPDATE and spec.additional_outputs is None
+    return spec.sink.has_history or is_changelog
 
 
 def holds_back(spec: Spec) -> bool:

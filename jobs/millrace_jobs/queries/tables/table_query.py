@@ -26,7 +26,7 @@ from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import window_in_key
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
 from millrace_jobs.queries.tables.build import RelationBuilder
-from millrace_jobs.queries.tables.needs import timed_sources
+from millrace_jobs.queries.tables.needs import keeps_times, timed_sources
 from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.state import SLOTS
@@ -61,6 +61,9 @@ _STREAM_JOIN_BUCKETS = "buckets of joins of streams"
 _VALUES = "columns whose values are counted"
 """Entry of the state layout of a query with minima or maxima that can take rows back."""
 
+_VERSIONS = {True: "kept for the table's history", False: "kept for the changelog"}
+"""Entry of the state layout of a query with all versions, by whether its rows end with their windows."""
+
 _WAKES = "timers"
 """Entry of the state layout of a query that has no timers; earlier checkpoints have some."""
 
@@ -74,7 +77,8 @@ class TableQuery(Execution):
     watermark. ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records.
     ``labels`` are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with
     their types, in the order in which its state has them. ``key`` has the places of the result's columns that identify
-    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
+    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest. ``ends``:
+    the row of a window's group ends with the window, as look-ups in a history show it; otherwise it stays.
     ``functions`` are the types of the user's own functions that the SQL calls, by name: their values are in the state.
 
     Three things are as they were when the state began. ``partitions`` is the number of state partitions, which decides
@@ -94,6 +98,7 @@ class TableQuery(Execution):
     key: tuple[int, ...] | None
     ahead: tuple[int | None, ...] = ()
     versions: bool = False
+    ends: bool = False
     functions: Mapping[str, str] = field(default_factory=dict)
     stream_join_buckets: int = BUCKETS
     wakes: bool = True
@@ -142,8 +147,9 @@ class TableQuery(Execution):
         return changes.select(*columns, *marks)
 
     def marks(self, spec: Spec) -> list[str]:
-        """Return the columns that the sink needs beside the results; those of changes if it keeps all versions."""
-        return list(CHANGE.names) if self.versions and spec.additional_outputs is None else super().marks(spec)
+        """Return the columns that the sink needs beside the results; those of changes if it keeps the rows' times."""
+        has_times = keeps_times(spec) or (spec.sink.has_changelog and spec.additional_outputs is None)
+        return list(CHANGE.names) if has_times else super().marks(spec)
 
     def explain(
         self, result: StructType, spec: Spec, sources: Mapping[str, Source], pin: Pin, partitions: int | None
@@ -186,7 +192,7 @@ class TableQuery(Execution):
             PARTITIONS: self.partitions,
             **({_STREAM_JOIN_BUCKETS: buckets} if differs else {}),
             **({} if self.wakes else {_WAKES: False}),
-            **({"versions": "kept for the table's history"} if self.versions else {}),
+            **({"versions": _VERSIONS[self.ends]} if self.versions else {}),
             **({_VALUES: counted} if counted else {}),
             **({"functions": dict(self.functions)} if self.functions else {}),
         }
@@ -224,8 +230,8 @@ class TableQuery(Execution):
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
     ) -> ResultKeys:
         """Return the keys of rows that end where the operators end them, or when the watermark passes their group."""
-        if self.versions:
-            return ResultKeys(columns, weighted=True, versioned=True, lag=lag_of(self.relation) or 0)
+        if keeps_times(spec):
+            return ResultKeys(columns, weighted=True, versioned=self.versions, lag=lag_of(self.relation) or 0)
         weighted, grouping = self.is_weighted(spec), self.groups
         closing = grouping.closing if grouping is not None and grouping.window is not None else None
         if closing is None or not weighted or spec.emit is not Emit.ON_UPDATE:

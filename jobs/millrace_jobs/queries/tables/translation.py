@@ -14,7 +14,7 @@ from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.queries.tables.clauses import plain_select, set_operation
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes
-from millrace_jobs.queries.tables.join_inputs import as_input, as_table, enriched, filtered, is_source_table
+from millrace_jobs.queries.tables.join_inputs import as_input, as_table, enriched, filtered_input, is_source_table
 from millrace_jobs.queries.tables.join_order import has_key, is_inner
 from millrace_jobs.queries.tables.join_scopes import (
     equal_columns,
@@ -354,7 +354,7 @@ class _Translation:
             if where and preserved[side]:  # such a row stays in the result, without a partner
                 keys[side][0] = f"CASE WHEN {where} THEN {keys[side][0]} END"
             elif where:
-                inputs[side] = replace(inputs[side], relation=filtered(inputs[side].relation, where))
+                inputs[side] = replace(inputs[side], relation=filtered_input(inputs[side].relation, where))
         both = Scopes(inputs["left"], inputs["right"])
         match = match_of(condition.range) if both.are_streams else None
         self.longest += match.longest if match is not None else 0
