@@ -191,7 +191,8 @@ class _Translation:
         first = self._read(select.args["from_"].this)
         scope, wheres = self._joins(first, select.args.get("joins") or (), wheres)
         for existence in (existence for _, existence in found if existence is not None):
-            scope = self._having_partner(scope, existence)
+            with located(existence.query):
+                scope = self._having_partner(scope, existence)
         if isinstance(scope.relation, Static) and not asked:
             raise NotATableQueryError(f"it reads the static table {scope.relation.source} without a join")
         return scope, wheres
