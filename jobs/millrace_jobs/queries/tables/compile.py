@@ -66,10 +66,10 @@ def compile_tables(
         MillraceError: the query reads a table, or its results change, and this cannot be done.
     """
     held = holds_back(spec)
-    counts = counts_distinct(parsed)
+    meant = parsed.written_out
+    counts = counts_distinct(meant)
     beyond_spark = held or keeps_times(spec) or counts
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
-    meant = parsed.written_out
     if not beyond_spark and _joins_only_static_tables(spec, meant):
         return compile_native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
     eager = [output for output in spec.outputs.values() if output.emit is not Emit.ON_WINDOW_CLOSE]
