@@ -136,6 +136,9 @@ _INTERVAL_UNITS = {
 _AMOUNTS = (TokenType.NUMBER, TokenType.STRING)
 _NO_UNIT = "is no unit of an INTERVAL"
 
+FROM_CTE = "from_cte"
+"""Mark of a SELECT that stands in the place of a CTE's name."""
+
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
 _MOST_STEPS = 250_000
@@ -326,8 +329,12 @@ def problem_at(text: str, start: int | None, message: str, hint: str, what: str 
 
 
 def start_of(node: exp.Expr) -> int | None:
-    """Return the start of the first name in an expression; None if it has no names."""
-    return min((each.meta["start"] for each in node.walk() if "start" in each.meta), default=None)
+    """Return the start of the first name in an expression; None if it has no names.
+
+    What a CTE stands for is elsewhere in the text, so its names do not count.
+    """
+    own = node.walk(prune=lambda each: each is not node and FROM_CTE in each.meta)
+    return min((each.meta["start"] for each in own if "start" in each.meta), default=None)
 
 
 class Keywords:

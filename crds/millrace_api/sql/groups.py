@@ -117,6 +117,24 @@ def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> li
     return [_resolved(node, select, aliases) for node in group.expressions]
 
 
+def set_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr] | None:
+    """Return what a SELECT with grouping sets groups by in any of them; None for GROUP BY ALL."""
+    group = select.args["group"]
+    if group.args.get("all"):
+        return None
+    listed = [*group.expressions, *(group.args.get("grouping_sets") or ()), *(group.args.get("cube") or ()),
+              *(group.args.get("rollup") or ())]  # fmt: skip
+    return [_resolved(member, select, aliases) for node in listed for member in _all_members(node)]
+
+
+def _all_members(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.GroupingSets | exp.Cube | exp.Rollup | exp.Tuple):
+        for each in node.expressions:
+            yield from _all_members(each)
+    else:
+        yield node
+
+
 def common_groups(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr]:
     """Return the expressions that a SELECT groups by in each of its grouping sets, with aliases resolved."""
     group = select.args["group"]

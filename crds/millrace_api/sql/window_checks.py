@@ -30,7 +30,7 @@ def window_problems(
             if isinstance(column, exp.Column):
                 for name, table in _tables_with(column, scope, tables):
                     yield from _column_problems(text, column, name, table, emit)
-    joins = any(scope.find(exp.Join) for scope in scopes)
+    joins = any(scope.find(exp.Join) or isinstance(scope.expression, exp.Except | exp.Intersect) for scope in scopes)
     waits = emit is not Emit.ON_UPDATE
     if waits and not windows and not joins:
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.databases import DatabaseServerSpec
+from millrace_jobs.pending import AwaitedServer
 from millrace_jobs.secrets import Secret
 from millrace_support.backoff import Backoff
 
@@ -233,13 +234,15 @@ def patiently(action: Callable[[], T], worded: Callable[[Exception], MillraceErr
     """
     deadline = time.monotonic() + PATIENCE
     backoff = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)
-    while True:
-        try:
-            return action()
-        except Exception as error:
-            problem, pause = worded(error), backoff.next()
-            if problem is None:
-                raise
-            if not isinstance(problem, TransientError) or time.monotonic() + pause > deadline:
-                raise problem from error
-        time.sleep(pause)
+    with AwaitedServer("the database", "it is asked") as server:
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                problem, pause = worded(error), backoff.next()
+                if problem is None:
+                    raise
+                if not isinstance(problem, TransientError) or time.monotonic() + pause > deadline:
+                    raise problem from error
+                server.failed(problem.problems[0].message, problem.problems[0].hint)
+            time.sleep(pause)

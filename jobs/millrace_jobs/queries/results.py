@@ -25,6 +25,21 @@ from millrace_jobs.sinks.files.changelog import require_names
 from millrace_jobs.sinks.files.formats import require_csv
 from millrace_jobs.sinks.files.formats import require_partitions as require_output_partitions
 from millrace_jobs.sinks.kafka.messages import require_json
+from millrace_jobs.sinks.outputs import errors_of
+
+
+def output_keys(query: CompiledQuery, spec: Spec) -> dict[str, ResultKeys]:
+    """Return the keys of each output, by its field in the spec: ``millrace validate``, ``explain`` and a run ask here.
+
+    Raises:
+        MillraceError: an output cannot have the results, with the field of that output.
+    """
+    require_partitions(query.execution, spec)
+    keys = {}
+    for field, output in spec.outputs.items():
+        with errors_of(field):
+            keys[field] = result_keys(query, output)
+    return keys
 
 
 def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:

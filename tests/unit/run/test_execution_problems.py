@@ -1,5 +1,7 @@
 """What no operator can run is refused by ``millrace validate`` in the words of a run, without Spark."""
 
+import re
+
 import pytest
 
 from millrace_api.model.streamquery import StreamQuery
@@ -43,18 +45,135 @@ def problems(sql, sink=TABLE_SINK, **more):
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT s.k, p.n FROM s RIGHT JOIN p ON s.k = p.k", "its RIGHT JOIN keeps rows of a table"),
-        ("SELECT s.k, p.n FROM s FULL JOIN p ON s.k = p.k", "its FULL JOIN keeps rows of a table"),
-        ("SELECT k, p.n FROM p FULL JOIN q USING (k)", "its FULL JOIN has USING: write ON a.key = b.key"),
-        ("SELECT n, max(at) AS m FROM p GROUP BY n", "max(p.at) cannot take a row back"),
-        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM s", "it is a UNION, not one SELECT"),
-        ("WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w", "it has a WITH clause"),
+        (
+            "SELECT s.k, g.c FROM s FULL JOIN (SELECT n, count(*) AS c FROM p GROUP BY n) g ON s.n = g.n",
+            "its FULL JOIN with a stream keeps rows of a computed table",
+        ),
+        ("SELECT p.k FROM p LEFT JOIN q ON p.k = q.k AND p.k > q.n", "that only Spark can evaluate: (p.k > q.n)"),
+        ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
+        (
+            "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
+            "it has EXCEPT ALL, which counts equal rows: write EXCEPT",
+        ),
+        (
+            "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
+            "it joins the rows of a UNION of a stream and a table, which would be kept forever",
+        ),
     ],
 )
 def test_a_query_over_a_table_that_cannot_run_is_refused(sql, said):
     [problem] = problems(sql)
     assert "the query reads a table, and " in problem
     assert said.lower() in problem.lower()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT s.k, s.n, p.k AS key, p.n AS m FROM s RIGHT JOIN p ON s.k = p.k",
+        "SELECT s.k, s.n, p.k AS key, p.n AS m FROM s FULL JOIN p ON s.k = p.k AND s.n > p.n",
+        "SELECT k, p.n, q.n AS m FROM p FULL JOIN q USING (k)",
+        "SELECT p.k, p.n, q.n AS m FROM p LEFT JOIN q ON p.k = q.k AND p.n BETWEEN q.n - 1 AND q.n + 1",
+        "SELECT k, n FROM p NATURAL JOIN q",
+        "SELECT k, n FROM s WHERE EXISTS (SELECT 1 FROM p WHERE p.k = s.k AND p.n > s.n)",
+        "SELECT k, n FROM s WHERE NOT EXISTS (SELECT 1 FROM p WHERE p.k = s.k)",
+        "SELECT k, n FROM p WHERE k IN (SELECT k FROM q WHERE n > 1)",
+        "SELECT k, n FROM p LEFT ANTI JOIN q USING (k)",
+    ],
+)
+def test_joins_with_tables_are_accepted(sql):
+    sink = {"table": {**TABLE_SINK["table"], "key": ["k"]}}
+    assert problems(sql, sink) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT n, max(at) AS newest, min_by(k, at) AS first FROM p GROUP BY n",
+        "SELECT p.n, max(q.n) AS most FROM p LEFT JOIN q ON p.k = q.k GROUP BY p.n",
+        "SELECT s.k, min(p.n) AS least FROM s JOIN p ON s.k = p.k GROUP BY s.k",
+        "SELECT max(many) AS most FROM (SELECT k, count(*) AS many FROM s GROUP BY k)",
+    ],
+)
+def test_the_least_and_the_largest_of_rows_that_change_can_run(sql):
+    assert problems(sql) == []
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose", "OnWindowEnd"])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pkg"])
+def test_distinct_values_of_one_stream_are_counted_under_every_plan_and_strategy(emit, algorithm):
+    columns = "count(DISTINCT n) AS c, stddev(n) AS d, approx_count_distinct(n) AS e, median(n) AS f"
+    sql = f"SELECT window, k, {columns} FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit=emit, partitioner={"algorithm": algorithm}, sources={"s": source("s")}) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "count(DISTINCT n, k)",
+        "count(DISTINCT k) FILTER (WHERE n > 1)",
+        "approx_count_distinct(k)",
+        "median(k)",
+        "percentile(n, 0.9) FILTER (WHERE n > 1)",
+        "percentile_approx(at, 0.25, 100)",
+    ],
+)
+def test_functions_of_the_values_of_rows_that_change_can_run(call):
+    assert problems(f"SELECT n, {call} AS c FROM p GROUP BY n") == []
+
+
+def test_what_workers_cannot_merge_is_held_back_by_operators_on_tables():
+    sql = "SELECT window, k, stddev(n) AS d, approx_count_distinct(n) AS e FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit="OnWindowEnd", sources={"s": source("s")}) == []
+
+
+def test_the_percentage_of_a_percentile_is_one_number():
+    [problem] = problems("SELECT n, percentile(n, array(0.1, 0.9)) AS c FROM p GROUP BY n")
+    assert "has a percentage that is not a number from 0 to 1" in problem
+
+
+def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
+    sql = "SELECT k, count(DISTINCT n) AS n FROM s GROUP BY k UNION ALL BY NAME SELECT n, k FROM s"
+    [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
+    assert (
+        "the query counts distinct values, and it has UNION BY NAME: list the columns of both sides in one order"
+        in problem
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w",
+        "WITH w AS (SELECT s.k, p.n FROM s JOIN p ON s.k = p.k) SELECT k, count(*) AS c FROM w GROUP BY k",
+        "SELECT DISTINCT p.n AS k FROM p JOIN q ON p.k = q.k",
+        "SELECT k, count(*) AS c FROM (SELECT DISTINCT k, n FROM s) GROUP BY k",
+        "SELECT k, sum(n) AS n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) GROUP BY k",
+        "SELECT k, n FROM p UNION SELECT k, n FROM q",
+        "SELECT k, n FROM p EXCEPT SELECT k, n FROM q",
+        "SELECT k, at FROM s INTERSECT SELECT k, at FROM r",
+        "SELECT a.k, b.n FROM p a JOIN p b ON a.k = b.k JOIN (SELECT k, n FROM q) c ON c.n = b.n",
+        "SELECT p.k, q.k AS j FROM p, q, s, r WHERE p.k = s.k AND q.k = s.k AND r.k = s.k AND r.at = s.at",
+    ],
+)
+def test_subqueries_set_operations_and_many_inputs_run_over_tables(sql):
+    table = {"keys": ["k"]}
+    sources = {name: source(name, **({"table": table} if name in "pq" else {})) for name in "srpq"}
+    read = {name: each for name, each in sources.items() if re.search(rf"(FROM|JOIN|,) {name}\b", sql)}
+    key = (
+        {}
+        if "DISTINCT p" in sql or " EXCEPT " in sql or " INTERSECT " in sql or "UNION SELECT" in sql
+        else {"key": ["k"]}
+    )
+    assert problems(sql, {"table": {**KAFKA, "topic": "out", **key}}, sources=read) == []
+
+
+def test_rows_that_are_taken_back_by_except_do_not_go_to_files():
+    sources = {name: source(name) for name in "sr"}
+    sink = {"files": {"path": "out", "format": "csv"}}
+    [problem] = problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources)
+    assert "the rows of the result change, which files cannot show" in problem
+    assert problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources, emit="OnWindowClose") == []
 
 
 def test_changing_rows_go_to_files_with_a_key_only():

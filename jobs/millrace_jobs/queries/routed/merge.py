@@ -25,7 +25,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace_jobs.aggregates.protocol import State, field_array
+from millrace_jobs.aggregates.protocol import State, field_array, running
 from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, merge_into
 from millrace_jobs.changes import FROM, TO, WEIGHT
 from millrace_jobs.queries.routed.aggregation import Aggregation
@@ -269,6 +269,8 @@ class Finisher:
         columns.extend(zip(*(key for key, _ in states), strict=True))
         schema = self.reduction.result_schema
         arrays = [pa.array(values, schema.field(index).type) for index, values in enumerate(columns)]
-        rows = [self.reduction.aggregator.finish(state) for _, state in states]
+        aggregator = self.reduction.aggregator
+        with running(aggregator, "finish", "computing results") as call:
+            rows = [aggregator.finish(state) for call.calls, (_, state) in enumerate(states, 1)]
         arrays.extend(field_array(rows, field, "result") for field in self.reduction.aggregator.result_schema)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

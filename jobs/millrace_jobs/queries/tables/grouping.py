@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, TimestampType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.groups import SESSION, group_expressions, is_session, is_window, select_aliases
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, is_scalar, part_type
 from millrace_jobs.queries.sql_aggregates import (
@@ -23,6 +23,8 @@ from millrace_jobs.queries.sql_aggregates import (
     without_lateral_aliases,
 )
 from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
+from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
+from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.queries.tables.relations import (
@@ -42,11 +44,28 @@ TypesOf = Callable[[Mapping[str, DataType], Sequence[str]], list[DataType]]
 
 _EXTREMES: tuple[Merge, ...] = ("min", "max")
 _MERGES: Mapping[str, Merge] = {"sum": "sum", "min": "min", "max": "max"}
+_DEVIATIONS: Mapping[str, Deviation] = {
+    "stddev_samp": "stddev_samp",
+    "stddev_pop": "stddev_pop",
+    "var_samp": "var_samp",
+    "var_pop": "var_pop",
+}
+_APPROXIMATE: Mapping[str, CountedFunction] = {
+    "approx_count_distinct": "count_distinct",
+    "percentile": "percentile",
+    "percentile_approx": "percentile_approx",
+}
+"""Functions whose state is smaller in Spark, as long as rows are only added."""
 
 
-def takes_rows_back(select: exp.Select) -> bool:
-    """Whether the aggregates of a SELECT can take back rows that they have aggregated."""
-    return not any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+def has_extremes(select: exp.Select) -> bool:
+    """Whether a SELECT has aggregates that take rows back only from values that they keep."""
+    return any(isinstance(call, exp.Min | exp.Max | exp.ArgMin | exp.ArgMax) for call in own_aggregates(select))
+
+
+def is_mergeable(part: Part) -> bool:
+    """Whether partial results of workers for a part are merged by the operators on tables."""
+    return not part.weight and _function(part) in _MERGES
 
 
 def without_sessions(select: exp.Select) -> tuple[exp.Select, bool]:
@@ -68,10 +87,13 @@ def _as_window(node: exp.Expr) -> exp.Expr:
 
 def merge_of(part: Part, aggregate: BuiltinAggregate) -> Merge:
     """Return how the operators on tables merge a part; raises NotATableQueryError if they cannot."""
-    merge = _MERGES.get(part.merge.partition("(")[0])
-    if part.weight or merge is None:
+    if not is_mergeable(part):
         raise NotATableQueryError(f"{aggregate.call} is not made of sums, minima and maxima")
-    return merge
+    return _MERGES[_function(part)]
+
+
+def _function(part: Part) -> str:
+    return part.merge.partition("(")[0]
 
 
 @dataclass(frozen=True)
@@ -87,6 +109,8 @@ class GroupTranslation:
         labels: what the query calls the internal columns.
         internal: returns a new internal name for what the query calls so.
         final: whether only groups that can no longer change are wanted.
+        exact: whether approximate functions of records that are only added are computed here, exactly; Spark has
+            smaller states of them.
         session: whether the window in ``select`` is a session with a gap of this length.
     """
 
@@ -98,6 +122,7 @@ class GroupTranslation:
     labels: Mapping[str, str]
     internal: Callable[[str], str]
     final: bool
+    exact: bool
     session: bool = False
 
     def result(self) -> Scope:
@@ -105,7 +130,8 @@ class GroupTranslation:
         try:
             return self._result()
         except NotRoutableError as reason:
-            raise NotATableQueryError(str(reason)) from None
+            start = None if reason.part is None else start_of(reason.part)
+            raise NotATableQueryError(str(reason), start=start) from None
 
     @property
     def longest(self) -> int:
@@ -115,12 +141,13 @@ class GroupTranslation:
     def _result(self) -> Scope:
         keys, aggregates = self._keys, self._aggregates
         if self.final and self._closing is None:
-            raise NotATableQueryError("a group without a window or event time in its key is never final")
+            reason = "a group without a window or event time in its key is never final"
+            raise NotATableQueryError(reason, "add window(...) or the event time to GROUP BY")
         if self.session:
             self._check_sessions()
         grouping = Grouping(
             self.input, tuple((key.sql, key.name) for key in keys), self._window, self._closing,
-            tuple(self._parts(aggregates)), self.final, self.scope.lag, self.session,
+            tuple(self._parts(aggregates)), self.final, self.scope.lag, session=self.session,
         )  # fmt: skip
         contents = contents_of(grouping)
         names, items, closings = [], [], {}
@@ -162,7 +189,7 @@ class GroupTranslation:
     def _items(self) -> list[exp.Expr]:
         """The SELECT list without aliases of earlier items."""
         if any(item.is_star for item in self.select.expressions):
-            raise NotATableQueryError("it selects * from groups")
+            raise NotATableQueryError("it selects * from groups", "write its grouping expressions and aggregates")
         columns = {name.column for name in self.scope.names}
         return list(without_lateral_aliases(self.select.expressions, columns))
 
@@ -178,7 +205,8 @@ class GroupTranslation:
         columns = {name.column for name in self.scope.names}
         expressions = group_expressions(select, select_aliases(select, columns))
         if expressions is None:
-            raise NotATableQueryError("it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL")
+            reason = "it has GROUPING SETS, CUBE, ROLLUP or GROUP BY ALL"
+            raise NotATableQueryError(reason, "write the expressions of one GROUP BY")
         return expressions
 
     @cached_property
@@ -194,7 +222,7 @@ class GroupTranslation:
     def _window(self) -> Window | None:
         windows = [node for node in self._grouped if is_window(node)]
         if len(windows) > 1:
-            raise NotATableQueryError("it groups by more than one window")
+            raise NotATableQueryError("it groups by more than one window", "group by one of them")
         timestamps = {name for name in self.scope.internals if isinstance(self.types[name], TimestampType)}
         return parse_window(windows[0], timestamps) if windows else None
 
@@ -210,7 +238,7 @@ class GroupTranslation:
         texts = [to_sql(node) for node in self._grouped if not is_window(node)]
         for text, kind in zip(texts, self.types_of(self._scope_types, texts), strict=True):
             if not is_scalar(kind.simpleString()):
-                raise NotATableQueryError(f"its key {text} is of type {kind.simpleString()}")
+                raise NotATableQueryError(f"its key {text} is of type {kind.typeName()}")
             key = GroupingKey(self.internal(with_labels(text, self.labels)), text)
             self.types[key.name] = kind
             found.append(key)
@@ -260,7 +288,7 @@ class GroupTranslation:
         having = [exp.Having(this=self._having)] if self._having is not None else []
         calls = exp.Select(expressions=[item.copy() for item in self._resolved_items])
         calls.set("having", having[0] if having else None)
-        return tuple(split_aggregates(calls, type_of, structs=True))
+        return tuple(split_aggregates(calls, type_of, tables=True))
 
     @property
     def _scope_types(self) -> dict[str, DataType]:
@@ -272,15 +300,25 @@ class GroupTranslation:
     def _parts(self, aggregates: Sequence[BuiltinAggregate]) -> Iterator[GroupPart]:
         for aggregate in aggregates:
             for part in aggregate.parts:
-                merge = merge_of(part, aggregate)
-                if merge in _EXTREMES and self.scope.contents is not Contents.RECORDS:
-                    raise NotATableQueryError(
-                        f"the rows that it aggregates can change, and {aggregate.call} cannot take a row back"
-                    )
+                merge, counted = self._merge_of(part, aggregate)
                 (kind,) = self.types_of(self._scope_types, [part.initial])
                 merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
                 self.types[part.name] = merged
-                yield GroupPart(f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge)
+                yield GroupPart(
+                    f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted, part.fraction
+                )
+
+    def _merge_of(self, part: Part, aggregate: BuiltinAggregate) -> tuple[Merge | Deviation | CountedFunction, bool]:
+        """Return how a part is merged, and whether its values are counted."""
+        function, changes = _function(part), self.scope.contents is not Contents.RECORDS
+        if self.session:
+            return merge_of(part, aggregate), False
+        if function in _DEVIATIONS:
+            return _DEVIATIONS[function], False
+        if function == "count_distinct" or (function in _APPROXIMATE and (changes or self.exact)):
+            return _APPROXIMATE.get(function, "count_distinct"), True
+        merge = merge_of(part, aggregate)
+        return merge, merge in _EXTREMES and changes
 
     def _columns_of(self, resolved: exp.Expr) -> list[str]:
         """Return the SQL of an item over the groups; a window is its start and its end."""

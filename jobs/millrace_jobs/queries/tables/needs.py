@@ -14,9 +14,15 @@ from millrace_api.sql.parsed_query import ParsedQuery
 
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether a query joins, reads or keeps versions of tables, or has groups that change beyond what Spark does."""
-    changes = aggregates_changing_groups(spec, query) or changes_sessions(spec, query)
-    return reads_tables(spec) or query.has_joins or keeps_times(spec) or changes
+    """Whether a query joins, reads or keeps tables, counts rows or values of streams, or has groups that change."""
+    of_tables = reads_tables(spec) or query.has_joins or keeps_times(spec)
+    counts = counts_distinct(query) or subtracts_streams(spec, query)
+    return of_tables or counts or aggregates_changing_groups(spec, query) or changes_sessions(spec, query)
+
+
+def counts_distinct(query: ParsedQuery) -> bool:
+    """Whether a query has a ``count(DISTINCT ...)``, which Spark does not run on streams."""
+    return any(isinstance(call.this, exp.Distinct) for call in query.tree.find_all(exp.Count))
 
 
 def keeps_times(spec: Spec) -> bool:
@@ -42,9 +48,10 @@ def reads_tables(spec: Spec) -> bool:
 
 
 def aggregates_changing_groups(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether groups are aggregated again before they are final."""
-    selects = query.tree.find_all(exp.Select)
+    """Whether groups, or rows without duplicates, are aggregated again before they are final."""
+    selects = list(query.tree.find_all(exp.Select))
     grouped = sum(select.args.get("group") is not None or bool(own_aggregates(select)) for select in selects)
+    grouped += sum(bool(each.args.get("distinct")) for each in (*selects, *query.tree.find_all(exp.SetOperation)))
     return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
 
 
@@ -59,6 +66,27 @@ def own_sessions(select: exp.Select) -> list[exp.Expr]:
     return [
         call for call in select.find_all(exp.Anonymous) if is_session(call) and call.find_ancestor(exp.Select) is select
     ]
+
+
+def subtracts_streams(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether a query has EXCEPT or INTERSECT with two sides that stream; Spark's own plan has neither."""
+    streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
+
+    def reads_stream(side: exp.Expr) -> bool:
+        return any(table.name.lower() in streams for table in side.find_all(exp.Table))
+
+    operations = query.tree.find_all(exp.Except, exp.Intersect)
+    return any(reads_stream(each.this) and reads_stream(each.expression) for each in operations)
+
+
+def aggregates_twice(query: ParsedQuery) -> bool:
+    """Whether groups or rows without duplicates are aggregated again, or joined with others."""
+    selects = query.tree.find_all(exp.Select, exp.SetOperation)
+    return sum(bool(each.args.get("group") or each.args.get("distinct") or _aggregates(each)) for each in selects) > 1
+
+
+def _aggregates(query: exp.Query) -> bool:
+    return isinstance(query, exp.Select) and bool(own_aggregates(query))
 
 
 def own_aggregates(select: exp.Select) -> list[exp.Expr]:

@@ -36,8 +36,11 @@ from millrace_jobs.queries.tables.relations import (
     Enriched,
     Grouping,
     Join,
+    KeptRecords,
     Relation,
+    Scan,
     Selection,
+    Union,
     Upserted,
     below,
     contents_of,
@@ -55,6 +58,9 @@ from millrace_jobs.sources.base import Source
 
 _STREAM_JOIN_BUCKETS = "buckets of joins of streams"
 """Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
+
+_VALUES = "columns whose values are counted"
+"""Entry of the state layout of a query with minima or maxima that can take rows back."""
 
 _VERSIONS = {True: "kept for the table's history", False: "kept for the changelog"}
 """Entry of the state layout of a query with all versions, by whether its rows end with their windows."""
@@ -109,17 +115,20 @@ class TableQuery(Execution):
     @property
     def has_join(self) -> bool:
         """Whether rows are matched by key, in state."""
-        relation = self.relation
-        while isinstance(relation, Selection | Enriched | Grouping | Upserted):
-            relation = relation.input
-        return isinstance(relation, Join)
+        return any(isinstance(each, Join) for each in below(self.relation))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a join makes pairs of rows, which workers can list; a semi or an anti join makes none."""
+        return any(isinstance(each, Join) and each.type not in ("semi", "anti") for each in below(self.relation))
 
     @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group, which sessions merge."""
-        if self.groups is None or self.groups.session:
+        groups = self.groups
+        if groups is None or groups.session:
             return False
-        return contents_of(self.groups.input) is Contents.RECORDS
+        return groups.replaces and contents_of(groups.input) is Contents.RECORDS
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the changes of the result; ``routed``: the hot keys of joins are matched by the plan's workers."""
@@ -155,7 +164,7 @@ class TableQuery(Execution):
         how = "runs by operators on tables"
         reason = wrong_in_spark(self.relation) if pin.algorithm == NATIVE else None
         if reason is not None:
-            how += with_labels(f", as Spark's own join {reason}", self.labels)
+            how += with_labels(f", as Spark's own {reason}", self.labels)
         if self.is_routed(pin.algorithm):
             how += f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
         elif self.has_join:
@@ -176,6 +185,9 @@ class TableQuery(Execution):
     def layout(self) -> dict[str, Any]:
         """Return the SQL, the columns, and how rows are cut into buckets."""
         buckets = self.stream_join_buckets
+        counted = sum(
+            part.counted for each in below(self.relation) if isinstance(each, Grouping) for part in each.parts
+        )
         differs = buckets != BUCKETS and any(map(joins_streams, below(self.relation)))
         return {
             STAGES: self.sql,
@@ -187,6 +199,7 @@ class TableQuery(Execution):
             **({_STREAM_JOIN_BUCKETS: buckets} if differs else {}),
             **({} if self.wakes else {_WAKES: False}),
             **({"versions": _VERSIONS[self.ends]} if self.versions else {}),
+            **({_VALUES: counted} if counted else {}),
             **({"functions": dict(self.functions)} if self.functions else {}),
         }
 
@@ -238,12 +251,12 @@ class TableQuery(Execution):
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places the units of a join's hot keys; ``hash`` leaves them in their buckets."""
-        return self.has_join and is_routed(algorithm) and algorithm != Hash.NAME
+        return self.has_pairs and is_routed(algorithm) and algorithm != Hash.NAME
 
     @property
     def choice(self) -> HotKeysChoice | None:
         """The algorithms for the hot keys of a join; None without a join."""
-        return HotKeysChoice() if self.has_join else None
+        return HotKeysChoice() if self.has_pairs else None
 
     @property
     def unplaced(self) -> str:
@@ -276,19 +289,32 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.left)
         yield from _relation_steps(relation.right)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
-        yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
+        where = "" if relation.where is None else f" AND {relation.where.text}"
+        yield f"join     {relation.type} on {keys}{where}; {_join_state(relation)}"
     elif isinstance(relation, Enriched):
         yield from _relation_steps(relation.input)
-        kind = "left" if relation.preserved else "inner"
-        yield f"Spark    {kind} join with the static table {relation.table.source} on {relation.on}"
+        yield f"Spark    {relation.type} join with the static table {relation.table.source} on {relation.on}"
     elif isinstance(relation, Grouping):
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
         kind = "session with a gap" if relation.session else "window"
         window = f" and {kind} of {seconds(relation.window.size)}" if relation.window is not None else ""
         state = "state forever" if relation.closing is None else "state until the watermark passes the group"
-        yield f"group    by {keys}{window}; {state}"
+        counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
+        values = f", with all values of {', '.join(counted)}" if counted else ""
+        yield f"group    by {keys}{window}; {state}{values}"
+    elif isinstance(relation, Scan):
+        if relation.where:
+            yield f"filter   {relation.where}; over the changelog of {relation.source}, before its rows are kept"
+    elif isinstance(relation, Union):
+        for each in relation.inputs:
+            yield from _relation_steps(each)
+        yield f"union    of the rows of {len(relation.inputs)} relations"
+    elif isinstance(relation, KeptRecords):
+        yield from _relation_steps(relation.input)
+        yield "table    of records, each from its time on"
     elif isinstance(relation, Upserted):
+        yield from _relation_steps(relation.input)
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
         yield from _relation_steps(relation.input)
@@ -299,6 +325,8 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
 def _join_state(join: Join) -> str:
     if join.match is None:
         streams = [side for side in (join.left, join.right) if contents_of(side) is not Contents.TABLE]
+        if join.keeps_versions:
+            return "state until the watermark, the table, and the last record that each of its rows has met"
         return "state until the watermark, and the tables" if streams else "state of both tables"
     if join.match.end:
         return f"state until the watermark passes {join.match.end}"

@@ -34,7 +34,7 @@ def records(events, operator):
 
 def expected_sessions(events, gap):
     """Rows of the sessions of all events: key, first time, and the time of the last record."""
-    by_last = sessions(facts((t, (key,)) for t, key in sorted(events, key=lambda e: e[0])), by_value, gap + 1, list_of)
+    by_last = sessions(facts((t, (key,)) for t, key in sorted(events, key=lambda e: e[0])), by_value, gap, list_of)
     return Counter(
         (key[0], start, len(found.v), float(sum(found.v)), max(found.v))
         for (key, start), found in by_last.latest.items()

@@ -1,0 +1,67 @@
+"""What a run says of calls that last: once as a message, and in lines that follow them."""
+
+import threading
+import time
+from dataclasses import replace
+
+from millrace_jobs.pending import CallKind, PendingCall
+from millrace_jobs.run.pending_watch import PendingWatch
+
+STUCK = PendingCall(CallKind.CODE, "function a:b", "computing", 1, 21.0, 21.0)
+SILENT = PendingCall(CallKind.SERVER, "Kafka at b:9092", "reading", 1, 11.0, 11.0, why="Kafka at b:9092 is away")
+
+
+class Run:
+    """A run whose calls are set, and what it showed and announced."""
+
+    def __init__(self):
+        self.now, self.calls = 1000.0, ()
+        self.shown, self.said = [], []
+        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, lambda: self.now)
+
+    def look(self, *calls, later=5.0):
+        self.now += later
+        self.calls = calls
+        self.watch.look()
+
+
+def test_a_call_is_announced_once_and_shown_while_it_lasts():
+    run = Run()
+    run.look()
+    assert run.shown == []
+    run.look(STUCK)
+    run.look(replace(STUCK, seconds=26.0, all_seconds=26.0))
+    run.look()
+    run.look()
+    sentence = "the function a:b has not returned for {} s while computing"
+    assert run.said == [sentence.format(21)]
+    assert run.shown == [[sentence.format(21)], [sentence.format(26)], []]
+
+
+def test_the_attempts_of_a_task_are_one_message():
+    run = Run()
+    for _ in range(4):  # each gives up after a minute, and is followed by the next
+        for _ in range(10):
+            run.look(SILENT)
+        run.look()
+        run.look()
+    assert run.said == ["Kafka at b:9092 is away, for 11 s so far"]
+
+
+def test_a_call_that_lasts_again_after_minutes_is_announced_again():
+    run = Run()
+    run.look(STUCK)
+    run.look()
+    run.look(STUCK, later=200.0)
+    assert len(run.said) == 2
+
+
+def test_the_thread_ends_with_the_batches(monkeypatch):
+    monkeypatch.setattr("millrace_jobs.run.pending_watch.LOOK_SECONDS", 0.01)
+    run = Run()
+    run.calls = (STUCK,)
+    before = threading.active_count()
+    with run.watch:
+        while not run.said:
+            time.sleep(0.01)
+    assert threading.active_count() == before
