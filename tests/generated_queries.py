@@ -257,9 +257,7 @@ class _Maker:
         if self._rarely(0.55):
             at = self._column(tables, ["at"])
             if self._rarely(0.05):
-                at = self._one_of(
-                    (f"{at} + INTERVAL 1 HOUR", f"CAST({at} AS DATE)", f"date_trunc('hour', {at})")
-                )
+                at = self._one_of((f"{at} + INTERVAL 1 HOUR", f"CAST({at} AS DATE)", f"date_trunc('hour', {at})"))
             length = self._one_of(
                 ("'1 minute'", "'1 minute'", "'1 hour 30 minutes'", "'1 hour', '10 minutes'", "'1 WEEK'")
             )
