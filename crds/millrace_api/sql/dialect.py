@@ -158,7 +158,16 @@ class StreamingSql(Spark):
         KEYWORDS: ClassVar = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
     class Generator(SparkGenerator):
-        """Generator of Spark that writes literals of type TIME as literals, although sqlglot parses them as casts."""
+        """Generator of Spark that writes literals of type TIME as literals, although sqlglot parses them as casts.
+
+        It also writes the third argument of ``max_by`` and ``min_by``, which Spark has since 4.2.
+        """
+
+        TRANSFORMS: ClassVar = {
+            **SparkGenerator.TRANSFORMS,
+            exp.ArgMax: lambda self, call: self.func("MAX_BY", call.this, call.expression, call.args.get("count")),
+            exp.ArgMin: lambda self, call: self.func("MIN_BY", call.this, call.expression, call.args.get("count")),
+        }
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
             """Return the SQL of a cast, or of the literal that sqlglot parsed as a cast."""

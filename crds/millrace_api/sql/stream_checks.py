@@ -19,8 +19,8 @@ from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
 
 _TOP_N = (
-    "for the top N of a key or window declare builtin: TopK in query.aggregates, or write a Python aggregator, as in "
-    "examples/02-top-destinations.yaml"
+    "for the top N of a key or window write max_by(x, y, N) with GROUP BY, declare builtin: TopK in query.aggregates, "
+    "or write a Python aggregator, as in examples/02-top-destinations.yaml"
 )
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"

@@ -34,7 +34,7 @@ class Part:
     merged column has the sum of squared deviations of the means from their common mean.
 
     The part of an ``aggregator`` is its state, reduced from ``arguments``, which are SQL; it has no other SQL.
-    ``fraction`` is that of a percentile.
+    ``fraction`` is that of a percentile, and ``limit`` the number of rows of a list.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Part:
     aggregator: SqlAggregator | None = None
     arguments: tuple[str, ...] = ()
     fraction: float = 0
+    limit: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def compile_aggregate(
             return f"{to_sql(call)} has a FILTER, which aggregators of the query's own do not take"
         return _own(function, own[function.name], f"a{index}")
     chosen = ""
+    if tables and isinstance(function, exp.ArgMax | exp.ArgMin) and function.args.get("count") is not None:
+        return _list(call, function, f"a{index}", type_of)
     if tables and isinstance(function, exp.ArgMax | exp.ArgMin):
         function, chosen = _largest_pair(function), ".what"
     split = (_TABLE_SPLITTERS.get(type(function)) if tables else None) or _SPLITTERS.get(type(function))
@@ -278,12 +281,32 @@ def _count_distinct(call: exp.Expr, count: exp.Count, name: str, type_of: TypeOf
             return f"{to_sql(call)} is over {type_of(argument)}, which operators cannot compare"
     value = arguments[0]
     if len(arguments) > 1:
-        fields = ", ".join(f"'{number}', {argument}" for number, argument in enumerate(arguments))
+        fields = ", ".join(f"'value{number}', {argument}" for number, argument in enumerate(arguments))
         complete = " AND ".join(f"({argument}) IS NOT NULL" for argument in arguments)
         value = f"CASE WHEN {complete} THEN named_struct({fields}) END"
     value = _input(call, exp.Count(this=parse_expression(value)))
     return BuiltinAggregate(
         to_sql(call), (_part(name, "none", value, merge="count_distinct"),), f"coalesce({name}, 0L)"
+    )
+
+
+_LONGEST_LIST = 1000
+"""Most rows of ``max_by`` and ``min_by``, of which each group has a place for all."""
+
+
+def _list(call: exp.Expr, function: exp.ArgMax | exp.ArgMin, name: str, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split ``max_by(what, by, k)`` into one part, the first rows of which operators on tables find."""
+    count = function.args["count"]
+    if not (isinstance(count, exp.Literal) and count.is_int and 1 <= int(count.name) <= _LONGEST_LIST):
+        return f"{to_sql(call)} has a number of rows that is not one from 1 to {_LONGEST_LIST}"
+    value = _input(call, _largest_pair(function))
+    for each in (function.this, function.expression):
+        kind = type_of(to_sql(each))
+        if not is_scalar(kind) and not _is_struct(kind):
+            return f"{to_sql(call)} is over {kind}, which operators cannot compare"
+    merge = "top" if isinstance(function, exp.ArgMax) else "bottom"
+    return BuiltinAggregate(
+        to_sql(call), (Part(name, "none", value, value, f"{merge}({name})", limit=int(count.name)),), name
     )
 
 

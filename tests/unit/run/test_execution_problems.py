@@ -116,6 +116,8 @@ def test_distinct_values_of_one_stream_are_counted_under_every_plan_and_strategy
         "median(k)",
         "percentile(n, 0.9) FILTER (WHERE n > 1)",
         "percentile_approx(at, 0.25, 100)",
+        "max_by(k, at, 3)",
+        "min_by(k, at, 10)",
     ],
 )
 def test_functions_of_the_values_of_rows_that_change_can_run(call):
@@ -130,6 +132,11 @@ def test_what_workers_cannot_merge_is_held_back_by_operators_on_tables():
 def test_the_percentage_of_a_percentile_is_one_number():
     [problem] = problems("SELECT n, percentile(n, array(0.1, 0.9)) AS c FROM p GROUP BY n")
     assert "has a percentage that is not a number from 0 to 1" in problem
+
+
+def test_the_number_of_first_rows_has_a_limit():
+    [problem] = problems("SELECT n, max_by(k, at, 5000) AS c FROM p GROUP BY n")
+    assert "has a number of rows that is not one from 1 to 1000" in problem
 
 
 def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():

@@ -352,6 +352,8 @@ def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> Grou
             return DeviationPart(part.name, part.merge)
         case "count_distinct" | "percentile" | "percentile_approx":
             return CountedPart(part.name, part.merge, kind, fraction=part.fraction)
+        case "top" | "bottom":
+            return CountedPart(part.name, part.merge, kind, settles_after, limit=part.limit)
         case "min" | "max" if part.counted:
             return CountedPart(part.name, part.merge, kind, settles_after)
         case "sum" | "min" | "max":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import DataType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, LongType, StructType, TimestampType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, start_of, to_sql
@@ -50,6 +50,7 @@ _DEVIATIONS: Mapping[str, Deviation] = {
     "var_samp": "var_samp",
     "var_pop": "var_pop",
 }
+_LISTS: Mapping[str, CountedFunction] = {"top": "top", "bottom": "bottom"}
 _APPROXIMATE: Mapping[str, CountedFunction] = {
     "approx_count_distinct": "count_distinct",
     "percentile": "percentile",
@@ -303,10 +304,9 @@ class GroupTranslation:
                 merge, counted = self._merge_of(part, aggregate)
                 (kind,) = self.types_of(self._scope_types, [part.initial])
                 merged = from_arrow_type(part_type(part.reduce, to_arrow_type(kind, timezone="UTC")))
-                self.types[part.name] = merged
-                yield GroupPart(
-                    f"CAST({part.initial} AS {merged.simpleString()})", part.name, merge, counted, part.fraction
-                )
+                self.types[part.name] = _result_type(merge, merged)
+                sql = f"CAST({part.initial} AS {merged.simpleString()})"
+                yield GroupPart(sql, part.name, merge, counted, part.fraction, part.limit)
 
     def _merge_of(self, part: Part, aggregate: BuiltinAggregate) -> tuple[Merge | Deviation | CountedFunction, bool]:
         """Return how a part is merged, and whether its values are counted."""
@@ -317,6 +317,8 @@ class GroupTranslation:
             return _DEVIATIONS[function], False
         if function == "count_distinct" or (function in _APPROXIMATE and (changes or self.exact)):
             return _APPROXIMATE.get(function, "count_distinct"), True
+        if function in _LISTS:
+            return _LISTS[function], True
         merge = merge_of(part, aggregate)
         return merge, merge in _EXTREMES and changes
 
@@ -342,6 +344,13 @@ class GroupTranslation:
         names = [*(name for _, name in grouping.keys), *(part.name for part in grouping.parts)]
         found = self.types_of({name: self.types[name] for name in names}, [text for text, _ in items])
         return {internal: kind for (_, internal), kind in zip(items, found, strict=True)}
+
+
+def _result_type(merge: Merge | Deviation | CountedFunction, kind: DataType) -> DataType:
+    """Return the type of a part of groups; ``kind`` is that of the part of a row."""
+    if merge in _LISTS and isinstance(kind, StructType):
+        return ArrayType(kind.fields[1].dataType)
+    return LongType() if merge == "count_distinct" else kind
 
 
 def _is_named_window(node: exp.Expr) -> bool:

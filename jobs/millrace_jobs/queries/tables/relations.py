@@ -168,6 +168,7 @@ class GroupPart:
     """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged.
 
     ``counted``: the values of a group are counted, so that rows can be taken back. ``fraction``: of a percentile.
+    ``limit``: the number of rows of a list.
     """
 
     sql: str
@@ -175,6 +176,7 @@ class GroupPart:
     merge: Merge | Deviation | CountedFunction
     counted: bool = False
     fraction: float = 0
+    limit: int = 1
 
 
 @dataclass(frozen=True)

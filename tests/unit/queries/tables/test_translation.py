@@ -356,3 +356,26 @@ def test_the_layout_of_the_state_says_whether_values_are_counted():
     sql = f"SELECT max(b.n) AS most FROM a {{}} JOIN b ON {within(60)}"
     assert "columns whose values are counted" in translated(sql.format("LEFT")).layout()
     assert "columns whose values are counted" not in translated(sql.format("")).layout()
+
+
+def test_a_list_has_as_many_rows_as_the_query_says():
+    (groups,) = relations(translated("SELECT min_by(p.n, p.k, 7) AS first FROM p").relation, Grouping)
+    assert [(part.merge, part.limit) for part in groups.parts] == [("bottom", 7)]
+
+
+def test_a_percentile_has_the_fraction_that_the_query_says():
+    (groups,) = relations(translated("SELECT percentile(p.n, 0.9) AS high, median(p.n) AS m FROM p").relation, Grouping)
+    assert [(part.merge, part.fraction) for part in groups.parts] == [("percentile", 0.9), ("percentile", 0.5)]
+
+
+def test_the_type_of_a_count_of_distinct_values_is_known_above_it():
+    seen = {}
+
+    def types_of(columns, expressions):
+        seen.update(columns)
+        return [columns.get(text, StringType()) for text in expressions]
+
+    sql = "SELECT count(DISTINCT p.k, p.n) AS c FROM p"
+    query = translate(parsed_query(sql), SOURCES, types_of, partitions=4, final_joins=False, final_groups=False)
+    (groups,) = relations(query.relation, Grouping)
+    assert isinstance(seen[groups.parts[0].name], LongType)

@@ -21,14 +21,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import BEGINNING, FROM, normalized
+from millrace_jobs.queries.tables.operators.counted_results import Counts, Numbers, RankedLists
 from millrace_jobs.queries.tables.operators.merging import Arrays, Extreme, Integers, Merger, has_order, ranks_of
 from millrace_jobs.queries.tables.operators.timeline import Timeline
 from millrace_jobs.shown_values import shown_value
 
 Mask = NDArray[np.bool_]
 
-CountedFunction = Literal["min", "max", "count_distinct", "percentile", "percentile_approx"]
-"""What is computed from the values of a group: ``percentile`` interpolates, ``percentile_approx`` is one of them."""
+CountedFunction = Literal["min", "max", "count_distinct", "percentile", "percentile_approx", "top", "bottom"]
+"""What is computed from the values of a group: ``percentile`` interpolates, ``percentile_approx`` is one of them.
+
+The values of ``top`` and ``bottom`` are structs of two fields, by which rows are ordered. Their results are lists of
+the second fields of the first rows.
+"""
+
+_LISTS = ("top", "bottom")
 
 VALUE: Final = "millrace_value"
 """Column of entries with the value."""
@@ -50,6 +57,7 @@ class CountedPart:
         settles_after: how far, in microseconds, the watermark is ahead of the start of rows that cannot be taken back
             any more; None if all can.
         fraction: of a percentile, the share of rows, from 0 to 1, that have at most this value.
+        limit: of ``top`` and ``bottom``, the number of rows.
         values_of: another column with the same values, whose entries this one shares; empty if it has its own.
     """
 
@@ -58,15 +66,22 @@ class CountedPart:
     type: pa.DataType
     settles_after: int | None = None
     fraction: float = 0.5
+    limit: int = 1
     values_of: str = ""
 
     def __post_init__(self) -> None:
         if not has_order(self.type):
             raise ValueError(f"column {self.name!r} of type {self.type} has no {self.merge}: use a type with an order")
-        if self.settles and self.merge not in ("min", "max"):
+        if self.settles and self.merge not in ("min", "max", *_LISTS):
             raise ValueError(f"all values of column {self.name!r} count in a {self.merge}: set settles_after=None")
         if self.merge == "percentile" and not pa.types.is_float64(self.type):
             raise ValueError(f"a percentile of column {self.name!r} cannot be of type {self.type}: cast it to double")
+        if self.merge in _LISTS and not (pa.types.is_struct(self.type) and self.type.num_fields == 2):
+            raise ValueError(
+                f"the {self.merge} of column {self.name!r} is of structs of two fields: not of {self.type}"
+            )
+        if self.limit < 1:
+            raise ValueError(f"a list of rows has at least one: {self.limit}: use a larger limit")
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"the fraction of a percentile is from 0 to 1: {self.fraction}")
 
@@ -83,12 +98,14 @@ class CountedPart:
     @property
     def result_type(self) -> pa.DataType:
         """Type of the column in the output."""
+        if self.merge in _LISTS:
+            return pa.list_(self.type.field(1).type)
         return pa.int64() if self.merge == "count_distinct" else self.type
 
     @property
     def state(self) -> list[pa.Field]:
-        """The column that is stored with a version of a group: the result."""
-        return [pa.field(self.name, self.result_type)]
+        """The column that is stored with a version of a group: the result; of a list, the structs."""
+        return [pa.field(self.name, pa.list_(self.type) if self.merge in _LISTS else self.result_type)]
 
     def entries(self, keys: pa.Schema) -> pa.Schema:
         """Return the schema of the entries of groups with these keys."""
@@ -96,7 +113,7 @@ class CountedPart:
 
     def of_rows(self, column: pa.Array) -> list[pa.Array]:
         """Return the stored column for rows, whose values are entries."""
-        return [pa.nulls(len(column), self.result_type)]
+        return [pa.nulls(len(column), self.state[0].type)]
 
     def merger(self, results: pa.Array, values: pa.Array) -> tuple[Merger, Integers]:
         """Return the merger of stored results, and a number for each value by which values are compared."""
@@ -104,64 +121,13 @@ class CountedPart:
             return Counts(results), ranks_of(normalized(values))
         if self.merge == "percentile":
             return Numbers(results), ranks_of(normalized(values))
+        if self.merge in _LISTS:
+            lists = RankedLists(results, values, self.limit)
+            return lists, lists.ranks
         merger = Extreme("min" if self.merge == "min" else "max", normalized(pa.concat_arrays([results, values])))
         (ranks,) = merger.arrays
         merger.arrays = [ranks[: len(results)]]
         return merger, ranks[len(results) :]
-
-
-class Counts:
-    """Counts of values: one array; see ``merging.Merger``."""
-
-    ufunc: np.ufunc = np.add
-    identity = 0
-
-    def __init__(self, results: pa.Array) -> None:
-        self.arrays: Arrays = [results.fill_null(0).to_numpy()]
-
-    def settled(self, arrays: Arrays) -> Arrays:
-        """Return the counts."""
-        return arrays
-
-    def stored(self, arrays: Arrays) -> list[pa.Array]:
-        """Return the column of counts."""
-        return [pa.array(arrays[0])]
-
-    def result(self, arrays: Arrays) -> pa.Array:
-        """Return the column of counts."""
-        return pa.array(arrays[0])
-
-    def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
-        """Return where the counts are equal."""
-        equal: NDArray[np.bool_] = one[0] == other[0]
-        return equal
-
-
-class Numbers:
-    """Floats, and whether there is one, as two arrays; see ``merging.Merger``."""
-
-    ufunc: np.ufunc = np.add
-    identity = 0
-
-    def __init__(self, results: pa.Array) -> None:
-        self.arrays: Arrays = [results.fill_null(0.0).to_numpy(), np.asarray(results.is_valid()).astype(np.int64)]
-
-    def settled(self, arrays: Arrays) -> Arrays:
-        """Return the arrays."""
-        return arrays
-
-    def stored(self, arrays: Arrays) -> list[pa.Array]:
-        """Return the column of floats, NULL where there is none."""
-        return [pa.array(arrays[0], mask=arrays[1] == 0)]
-
-    def result(self, arrays: Arrays) -> pa.Array:
-        """Return the column of floats, NULL where there is none."""
-        return self.stored(arrays)[0]
-
-    def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
-        """Return where the floats are equal, bit by bit."""
-        equal: NDArray[np.bool_] = (one[0].view(np.int64) == other[0].view(np.int64)) & (one[1] == other[1])
-        return equal
 
 
 @dataclass(frozen=True)
@@ -218,7 +184,24 @@ class CountedValues:
             return [timeline.numbers(first, last)]
         if self._part.merge in ("percentile", "percentile_approx"):
             return self._percentiles(first, last, ranks, counts[present])
+        if self._part.merge in _LISTS:
+            return self._lists(first, last, ranks, counts[present])
         return [timeline.covered(self.merger.ufunc, self.merger.identity, first, last, ranks)]
+
+    def _lists(self, first: Integers, last: Integers, ranks: Integers, counts: Integers) -> Arrays:
+        """Return the arrays of lists, from the values that versions have, each with its number of rows."""
+        lengths = last - first
+        versions = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        ranks, counts = np.repeat(ranks, lengths), np.repeat(counts, lengths)
+        order = np.lexsort((-ranks if self._part.merge == "top" else ranks, versions))
+        versions, ranks, counts = versions[order], ranks[order], counts[order]
+        before = _sums_within(counts, _changes(versions)) - counts
+        copies = np.clip(self._part.limit - before, 0, counts)
+        rows = np.repeat(np.arange(len(copies)), copies)
+        places = before[rows] + np.arange(len(rows)) - np.repeat(np.cumsum(copies) - copies, copies)
+        made = np.zeros((self._part.limit, len(self._timeline.row)), np.int64)
+        made[places, versions[rows]] = ranks[rows]
+        return list(made)
 
     def _percentiles(self, first: Integers, last: Integers, ranks: Integers, counts: Integers) -> Arrays:
         """Return the arrays of a percentile, from the values that versions have, each with its number of rows."""
@@ -268,18 +251,18 @@ class CountedValues:
         rows, starts = rows[is_new][counts != 0], starts[is_new][counts != 0]
         counts = counts[counts != 0]
         if self._part.settles:
-            kept = self._unsettled(entries.groups[rows], self._ranks[rows], starts)
+            kept = self._unsettled(entries.groups[rows], starts, counts)
             rows, starts, counts = rows[kept], starts[kept], counts[kept]
         return Entries(entries.values.take(pa.array(rows)), entries.groups[rows], starts, counts, entries.slots[rows])
 
-    def _unsettled(self, groups: Integers, ranks: Integers, starts: Integers) -> Mask:
-        """Return which entries, in order, are not settled or have the extreme of those that are."""
+    def _unsettled(self, groups: Integers, starts: Integers, counts: Integers) -> Mask:
+        """Return which entries, in order, are not settled or are the first ones of those that are."""
         settled = np.flatnonzero(starts == BEGINNING)
-        is_edge = _changes(groups[settled])
-        if self._part.merge == "max":
-            is_edge = np.append(is_edge[1:], True)[: len(settled)]
+        if self._part.merge in ("max", "top"):
+            settled = settled[::-1]
+        before = _sums_within(counts[settled], _changes(groups[settled])) - counts[settled]
         kept: Mask = starts != BEGINNING
-        kept[settled[is_edge]] = True
+        kept[settled[before < self._part.limit]] = True
         return kept
 
 

@@ -191,6 +191,8 @@ class JoinSide:
             self.held.apply(self.new, slots_of(self.new, self.side.keys), limit, keep)
         if not self.side.is_table:
             self.held.remove_ended(limit)
+        elif self.emits_later:  # a version that is emitted may not have its bucket processed again
+            self.held.remove_ended_rows(limit)
 
     def _time(self, name: str) -> int:
         """Return a stored time, or the beginning."""

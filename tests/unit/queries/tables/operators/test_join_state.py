@@ -139,6 +139,7 @@ def test_many_versions_of_a_table_are_looked_up_as_by_duckdb(join_type, final, s
         expected -= judged(batches, "SELECT NULL, NULL, k, max_by(v, t), max(t) FROM t GROUP BY k")
     assert Counter({row[:-1]: n for row, n in stage.rows.items()}) == expected
     assert not final or all(weight > 0 for weight in stage.weights)
+    assert stage.wake is None, "what is valid now waits for no watermark"
     kept = [rows for name, rows in stage.store.all_rows("left/").items() if name[-1].isdigit()]
     # of the records, the last one that a row has met
     assert sum(map(len, kept)) <= (12 if join_type.of_right else 0)
