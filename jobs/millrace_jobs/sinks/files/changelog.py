@@ -29,6 +29,7 @@ KEY_FIELD = "spec.sink.files.key"
 """Field of the key."""
 
 _ROW, _RANK, _ROWS, _ENDED = "millrace_row", "millrace_rank", "millrace_rows", "millrace_ended"
+_REPLACED = "millrace_replaced"
 _IS_EARLIER, _IS_REMOVED, _IS_ADDED = 0, 1, 2
 
 
@@ -50,19 +51,25 @@ def changelog(results: DataFrame, keys: ResultKeys) -> DataFrame:
         )
     net = results.groupBy(*map(named, (*values, FROM, TO))).agg(F.sum(named(WEIGHT)).alias(WEIGHT))
     is_latest = F.col(TO) == FOREVER if keys.versioned else F.lit(True)
-    added = F.when(is_latest, _IS_ADDED).otherwise(_IS_EARLIER)
-    rank = F.when(F.col(WEIGHT) > 0, added).when(is_latest, _IS_REMOVED)
-    ranked = net.where(F.col(WEIGHT) != 0).withColumn(_RANK, rank).where(F.col(_RANK).isNotNull())
+    is_added = F.col(WEIGHT) > 0
+    rank = F.when(~is_latest, _IS_EARLIER).when(is_added, _IS_ADDED).otherwise(_IS_REMOVED)
+    ranked = net.where(F.col(WEIGHT) != 0).withColumn(_RANK, rank)
+    is_earlier = F.col(_RANK) == _IS_EARLIER
     row = F.struct(*map(named, values), F.col(FROM), F.col(_RANK))
     by_key = ranked.groupBy(*map(named, keys.columns)).agg(
         F.max_by(row, F.col(_RANK)).alias(_ROW),
         F.sum(F.when(F.col(_RANK) == _IS_ADDED, F.col(WEIGHT))).alias(_ROWS),
-        F.max(F.when(F.col(_RANK) == _IS_EARLIER, F.col(TO))).alias(_ENDED),
+        F.max(F.when(is_earlier & is_added, F.col(TO))).alias(_ENDED),
+        F.max(F.when(is_earlier & ~is_added, F.col(TO))).alias(_REPLACED),
     )
     by_key = by_key.where(F.col(f"{_ROW}.{_RANK}") != _IS_EARLIER)
     is_removed = F.col(f"{_ROW}.{_RANK}") == _IS_REMOVED
     start = F.col(f"{_ROW}.{FROM}")
-    time = F.when(is_removed, F.coalesce(F.col(_ENDED), start)).otherwise(start)
+    # unless the row before it is gone, too, a row that is gone from its first instant on was deleted then
+    ended = F.when(F.col(_REPLACED) == start, F.coalesce(F.col(_ENDED), start)).otherwise(
+        F.greatest(F.col(_ENDED), start)
+    )
+    time = F.when(is_removed, ended).otherwise(start)
     operation = F.when(F.col(_ROWS) > 1, _fails(keys)).when(is_removed, DELETE).otherwise(UPSERT)
     return by_key.select(
         *(F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in values),
