@@ -50,7 +50,7 @@ def problems(sql, sink=TABLE_SINK, **more):
         ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
         (
             "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
-            "it has EXCEPT ALL, which counts equal rows: write EXCEPT",
+            "it has EXCEPT ALL, which counts equal rows (line 1, column 8 of the SQL); write EXCEPT",
         ),
         (
             "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
@@ -133,15 +133,14 @@ def test_the_percentage_of_a_percentile_is_one_number():
 
 def test_the_number_of_first_rows_has_a_limit():
     [problem] = problems("SELECT n, max_by(k, at, 5000) AS c FROM p GROUP BY n")
-    assert "has a number of rows that is not one from 1 to 1000" in problem
+    assert "has a number of rows that is not one from 1 to 100" in problem
 
 
 def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
     sql = "SELECT k, count(DISTINCT n) AS n FROM s GROUP BY k UNION ALL BY NAME SELECT n, k FROM s"
     [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
     assert (
-        "the query counts distinct values, and it has UNION BY NAME: list the columns of both sides in one order"
-        in problem
+        "the query counts distinct values, and it has UNION BY NAME (line 1, column 8 of the SQL); list the" in problem
     )
 
 

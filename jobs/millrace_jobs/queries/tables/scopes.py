@@ -198,6 +198,8 @@ def renamed(names: Sequence[Name], table: exp.Expr) -> tuple[Name, ...]:
     """Return the columns of what FROM reads, by the names that its alias gives them."""
     alias, columns = table.alias_or_name.lower(), [column.lower() for column in table.alias_column_names]
     columns = columns or [name.column for name in names]
+    if len(columns) != len(names):
+        raise NotATableQueryError(f"its alias {alias} names {len(columns)} of {len(names)} columns", "name all of them")
     return tuple(replace(name, table=alias, column=column) for name, column in zip(names, columns, strict=True))
 
 
