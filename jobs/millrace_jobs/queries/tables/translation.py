@@ -64,6 +64,7 @@ from millrace_jobs.queries.tables.scopes import (
     located,
     match_of,
     renamed,
+    scope_of_source,
     times_of,
     unstarred,
     with_labels,
@@ -257,25 +258,7 @@ class _Translation:
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
-        if source.time is None and not source.static:
-            kind = "a table" if source.keys else "a stream"
-            reason = f"{table.name} is {kind} without a watermark, whose column is the event time"
-            hint = f"add watermark: {{column: ..., delay: 30s}} to spec.sources.{table.name.lower()}"
-            raise NotATableQueryError(reason, hint)
-        names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
-        internal = {name.column: name.internal for name in names}
-        names = renamed(names, table)
-        self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
-        columns = tuple((column, internal[column.lower()]) for column in source.columns)
-        primary = tuple(internal[key.lower()] for key in source.keys)
-        keys = (primary,) if primary else ()
-        if source.time is None:
-            return Scope(Static(table.name.lower(), columns), names, Contents.TABLE, keys=keys)
-        time = internal[source.time.lower()]
-        scan = Scan(table.name.lower(), columns, time, primary)
-        if primary:
-            return Scope(scan, names, Contents.TABLE, keys=keys)
-        return Scope(scan, names, Contents.RECORDS, {time: 0})
+        return scope_of_source(source, table, self._types, self._internal)
 
     def _join(
         self, left: Scope, right: Scope, join: exp.Join, parts: list[exp.Expr], wheres: list[exp.Expr]
