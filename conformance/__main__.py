@@ -20,7 +20,7 @@ from .engines.common import Runner
 from .page import PAGE, page
 from .random_cases import random_case, smallest
 from .reference import right_outcome
-from .results import Verdict, save, verdict
+from .results import Verdict, load, save, verdict
 
 
 def _millrace() -> Runner:
@@ -56,6 +56,10 @@ _RUNNERS: Mapping[str, Callable[[], Runner]] = {
 """Runners by engine. Each imports its engine only when it runs."""
 
 
+_SAVED_EVERY = 10
+"""Number of cases after which results are saved, so that a run that is ended keeps most of them."""
+
+
 def expected_text(query: Query) -> str:
     """Return the file of a query's right results."""
     found = {case.id.partition("/")[2]: document_of(right_outcome(query, case)) for case in query.cases}
@@ -67,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--queries", default="", help="names of queries, separated by commas; all without it")
+    parser.add_argument("--missing", action="store_true", help="run the cases that have no result, or have changed")
     parser.add_argument("--random", type=int, help="number of random cases for each query")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--expected", action="store_true", help="write the right results, and run nothing")
@@ -84,13 +89,14 @@ def main() -> None:
         sys.exit(_run_random(queries, engines, range(options.seed, options.seed + options.random)))
     else:
         for engine in [] if options.page else engines:
-            _run_engine(engine, queries)
+            _run_engine(engine, queries, only_missing=options.missing)
         PAGE.write_text(page(all_queries()), encoding="utf-8")
 
 
-def _run_engine(engine: str, queries: Sequence[Query]) -> None:
+def _run_engine(engine: str, queries: Sequence[Query], *, only_missing: bool) -> None:
     runner = _RUNNERS[engine]()
-    work = [(query, case) for query, case in by_id(queries) if not query.inexpressible(engine)]
+    known = load(engine, all_queries()) if only_missing else {}
+    work = [(query, case) for query, case in by_id(queries) if not query.inexpressible(engine) and case.id not in known]
     right = {name: each for query in queries for name, each in expected(query).items()}
     found: dict[str, Verdict] = {}
     try:
@@ -98,6 +104,8 @@ def _run_engine(engine: str, queries: Sequence[Query]) -> None:
             found[name] = verdict(right[name], outcome)
             if not found[name].is_right:
                 print(f"  {name}: {'versions' if found[name].rows else 'rows'} differ", flush=True)
+            if len(found) % _SAVED_EVERY == 0:
+                save(engine, runner.version, all_queries(), found)
     finally:  # a run that is interrupted keeps what it has
         save(engine, runner.version, all_queries(), found)
     print(f"{runner.version}: {sum(each.is_right for each in found.values())} of {len(found)} cases are right")

@@ -33,6 +33,7 @@ class SparkRunner:
                 .config("spark.sql.shuffle.partitions", "2")
                 .config("spark.sql.session.timeZone", "UTC")
                 .config("spark.ui.enabled", "false")
+                .config("spark.ui.showConsoleProgress", "false")
                 .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
                 .getOrCreate()
             )

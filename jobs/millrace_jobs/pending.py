@@ -322,14 +322,23 @@ def _read(file: Path, now: float) -> list[PendingCall]:
         at, noted = json.loads(file.read_text(encoding="utf-8"))
         age = now - at
         return [_call(each, age) for each in noted] if abs(age) < _FRESH_SECONDS else []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return []
 
 
 def _call(noted: Mapping[str, Any], age: float) -> PendingCall:
-    texts = {name: _text(noted[name]) for name in ("what", "doing", "place", "why", "hint")}
-    seconds = {name: float(noted[name]) + max(age, 0.0) for name in ("seconds", "all_seconds")}
-    return PendingCall(kind=CallKind(noted["kind"]), calls=int(noted["calls"]), **texts, **seconds)
+    passed = max(age, 0.0)
+    return PendingCall(
+        kind=CallKind(noted["kind"]),
+        what=_text(noted["what"]),
+        doing=_text(noted["doing"]),
+        calls=int(noted["calls"]),
+        seconds=float(noted["seconds"]) + passed,
+        all_seconds=float(noted["all_seconds"]) + passed,
+        place=_text(noted["place"]),
+        why=_text(noted["why"]),
+        hint=_text(noted["hint"]),
+    )
 
 
 def _text(value: str) -> str:

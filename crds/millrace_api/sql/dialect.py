@@ -145,6 +145,13 @@ _MOST_STEPS = 250_000
 """Tokens that the parser may read, each as often as it does; a text of 64 KiB has at most a quarter of that."""
 
 
+class WeightedQuantile(exp.Quantile):
+    """``percentile(x, p, frequency)``, whose third argument sqlglot would drop."""
+
+    arg_types: ClassVar = {"this": True, "quantile": True, "frequency": False}
+    _sql_names: ClassVar = ["PERCENTILE"]
+
+
 class StreamingSql(Spark):
     """Spark SQL in which ``window`` is a function, as in ``GROUP BY window(at, '1 minute')``.
 
@@ -186,7 +193,8 @@ class StreamingSql(Spark):
         STRICT_CAST = True
         FUNCTIONS: ClassVar = {name: make for name, make in SparkParser.FUNCTIONS.items() if name in _PARSED}
         FUNCTION_PARSERS: ClassVar = {
-            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _PARSED | _OWN_SYNTAX
+            **{name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _PARSED | _OWN_SYNTAX},
+            "PERCENTILE": lambda self: self._parse_percentile(),
         }
 
         def reset(self) -> None:
@@ -209,6 +217,10 @@ class StreamingSql(Spark):
                 if isinstance(unit, exp.Column) and unit.name.upper() in _UNITS:
                     unit.replace(exp.Var(this=unit.name.upper()))
             return call
+
+        def _parse_percentile(self) -> exp.Quantile:
+            call: exp.Quantile = self._parse_distinct_arg_function(WeightedQuantile)
+            return call if call.args.get("frequency") else exp.Quantile(**call.args)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
             if self._match_pair(TokenType.INTERVAL, TokenType.STRING, advance=False):

@@ -290,7 +290,7 @@ def _count_distinct(call: exp.Expr, count: exp.Count, name: str, type_of: TypeOf
     )
 
 
-_LONGEST_LIST = 1000
+_LONGEST_LIST = 100
 """Most rows of ``max_by`` and ``min_by``, of which each group has a place for all."""
 
 

@@ -323,7 +323,7 @@ class Job:
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
-            with PendingWatch(self._pending, observer.display.waits, observer.message):
+            with PendingWatch(self._pending, observer.display.waits, observer.note):
                 outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)

@@ -172,6 +172,10 @@ class Observer:
         if failure is not None and failure is not self.seen_failure:
             self.history.failing(failure)
         self.seen_failure = failure
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Show the user a message, from any thread."""
         self.history.message(text)
         self.display.message(text)
 

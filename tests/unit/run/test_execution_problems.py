@@ -53,7 +53,7 @@ def problems(sql, sink=TABLE_SINK, **more):
         ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
         (
             "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
-            "it has EXCEPT ALL, which counts equal rows: write EXCEPT",
+            "it has EXCEPT ALL, which counts equal rows (line 1, column 8 of the SQL); write EXCEPT",
         ),
         (
             "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
@@ -136,15 +136,14 @@ def test_the_percentage_of_a_percentile_is_one_number():
 
 def test_the_number_of_first_rows_has_a_limit():
     [problem] = problems("SELECT n, max_by(k, at, 5000) AS c FROM p GROUP BY n")
-    assert "has a number of rows that is not one from 1 to 1000" in problem
+    assert "has a number of rows that is not one from 1 to 100" in problem
 
 
 def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
     sql = "SELECT k, count(DISTINCT n) AS n FROM s GROUP BY k UNION ALL BY NAME SELECT n, k FROM s"
     [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
     assert (
-        "the query counts distinct values, and it has UNION BY NAME: list the columns of both sides in one order"
-        in problem
+        "the query counts distinct values, and it has UNION BY NAME (line 1, column 8 of the SQL); list the" in problem
     )
 
 
@@ -266,6 +265,12 @@ NOW = {"emit": "OnUpdate", "sink": {"files": {"path": "now", "key": ["k"]}}}
         ("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"lazy": LAZY}, "its rows are those of a table, which are never"),
         ("SELECT k, count(*) AS c FROM s GROUP BY k", {"final": FINAL}, "emit OnWindowClose needs a window or a join"),
         ("SELECT k, n FROM s WHERE n > 0", {"now": NOW}, "its rows are neither groups nor results of a join"),
+        ("SELECT s.k FROM s LEFT SEMI JOIN p ON s.k = p.k", {"final": FINAL, "lazy": LAZY}, ""),
+        ("SELECT s.k, s.n FROM s LEFT ANTI JOIN p ON s.k = p.k", {"final": FINAL}, ""),
+        ("SELECT p.k, s.n FROM s RIGHT JOIN p ON s.k = p.k", {"now": NOW}, ""),
+        ("SELECT p.k, s.n FROM s RIGHT JOIN p ON s.k = p.k", {"final": FINAL}, "its RIGHT JOIN keeps rows of a table"),
+        ("SELECT s.k FROM s JOIN p ON s.k = p.k UNION ALL SELECT k FROM s", {"final": FINAL},
+         "its rows are those of a UNION"),
     ],
 )  # fmt: skip
 def test_joins_and_tables_have_as_many_strategies_as_outputs(sql, others, said):

@@ -8,6 +8,7 @@ from typing import Literal
 from sqlglot import exp
 
 from millrace_api.sql.dialect import start_of
+from millrace_jobs.queries.tables.needs import own_aggregates
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
 
 Difference = Literal["EXCEPT", "INTERSECT"]
@@ -28,6 +29,8 @@ def plain_select(query: exp.Expr) -> exp.Select:
     if not isinstance(query, exp.Select):
         raise NotATableQueryError(f"it is a {query.key.upper()}, not one SELECT")
     _refuse(query, {**_CLAUSES, **_OF_SELECTS})
+    if query.args.get("having") and not query.args.get("group") and not own_aggregates(query):
+        raise NotATableQueryError("it has HAVING without groups", "write WHERE")
     if query.args.get("from_") is None:
         raise NotATableQueryError("it has no FROM")
     if over := query.find(exp.Window):
@@ -39,12 +42,13 @@ def set_operation(query: exp.SetOperation) -> Literal["UNION"] | Difference:
     """Return which operation it is; raises NotATableQueryError for one that no operator runs."""
     _refuse(query, _CLAUSES)
     if query.args.get("by_name"):
-        raise NotATableQueryError(f"it has {query.key.upper()} BY NAME: list the columns of both sides in one order")
+        reason, hint = f"it has {query.key.upper()} BY NAME", "list the columns of both sides in one order"
+        raise NotATableQueryError(reason, hint)
     if isinstance(query, exp.Union):
         return "UNION"
     name: Difference = "EXCEPT" if isinstance(query, exp.Except) else "INTERSECT"
     if not query.args.get("distinct"):
-        raise NotATableQueryError(f"it has {name} ALL, which counts equal rows: write {name}")
+        raise NotATableQueryError(f"it has {name} ALL, which counts equal rows", f"write {name}")
     return name
 
 

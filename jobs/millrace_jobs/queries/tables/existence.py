@@ -34,14 +34,14 @@ def existence_of(condition: exp.Expr) -> Existence | None:
     if isinstance(inner, exp.In) and inner.args.get("query") is not None:
         if negated:
             raise NotATableQueryError(
-                "it has NOT IN with a subquery, which holds for no row once the subquery has a NULL: write NOT EXISTS "
-                "(SELECT 1 FROM t WHERE t.key = a.key)"
+                "it has NOT IN with a subquery, which holds for no row once the subquery has a NULL",
+                "write NOT EXISTS (SELECT 1 FROM t WHERE t.key = a.key)",
             )
         return Existence(_select(inner.args["query"]), negated, inner.this)
     if condition.find(exp.Query) is not None:
         raise NotATableQueryError(
-            f"it has a subquery in {to_sql(condition)}: write EXISTS, NOT EXISTS or IN as a condition of its own, "
-            "beside others with AND"
+            f"it has a subquery in {to_sql(condition)}",
+            "write EXISTS, NOT EXISTS or IN as a condition of its own, beside others with AND",
         )
     return None
 
@@ -76,7 +76,8 @@ def equalities(existence: Existence, outer: Scope, items: Sequence[exp.Expr]) ->
 def _select(query: exp.Expr) -> exp.Select:
     query = query.unnest()
     if not isinstance(query, exp.Select):
-        raise NotATableQueryError(f"it has EXISTS or IN of {to_sql(query)}, which is not one SELECT")
+        reason = f"it has EXISTS or IN of {to_sql(query)}, which is not one SELECT"
+        raise NotATableQueryError(reason, "write SELECT ... FROM (the query) u")
     query = query.copy()
     query.set("distinct", None)  # how often a row is there does not matter
     return query

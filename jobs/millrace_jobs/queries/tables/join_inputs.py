@@ -1,4 +1,4 @@
-"""The relations that a join reads: filtered, as tables, or as upserts, and the join with a static table."""
+"""The relations that joins, groups and SELECT lists read: filtered, as tables, as upserts, or beside a static table."""
 
 from __future__ import annotations
 
@@ -54,3 +54,16 @@ def as_input(scope: Scope, keys: Sequence[str]) -> Relation:
     """Return the relation as a join reads it: upserts only where the key of the join is the table's own."""
     own = isinstance(scope.relation, Scan) and sorted(keys) == sorted(scope.relation.keys)
     return scope.relation if own else as_table(scope)
+
+
+def passing(scope: Scope, wheres: Sequence[exp.Expr]) -> Scope:
+    """Return the scope of the rows that pass the conditions."""
+    where = " AND ".join(f"({to_sql(Scopes(scope).resolved(part))})" for part in wheres)
+    return replace(scope, relation=filtered_input(scope.relation, where)) if where else scope
+
+
+def filtered_rows(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:
+    """Return the rows of a relation that pass the conditions."""
+    rows, both = as_table(scope), Scopes(scope)
+    where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
+    return Selection(rows, where) if where else rows

@@ -11,8 +11,17 @@ from millrace_jobs.queries.tables.relations import Static
 from millrace_jobs.queries.tables.scopes import Scope, Scopes
 
 
-def is_inner(join: exp.Join) -> bool:
-    """Whether a join is an inner one that merges no columns, so that its order does not matter."""
+def has_free_order(joins: Sequence[exp.Join], scopes: Sequence[Scope]) -> bool:
+    """Whether joins of these relations are inner ones that merge no columns, so that their order does not matter.
+
+    A column in ON without the name of its table is one of the tables up to there, so such joins stay in their order.
+    """
+    tables = {name.table for scope in scopes for name in scope.names} - {""}
+    columns = (column for join in joins if join.args.get("on") for column in join.args["on"].find_all(exp.Column))
+    return all(map(_is_inner, joins)) and all(column.table.lower() in tables for column in columns)
+
+
+def _is_inner(join: exp.Join) -> bool:
     plain = join.kind.upper() in ("", "INNER", "CROSS") and not isinstance(join.this, exp.Lateral)
     return plain and not (join.side or join.method or join.args.get("using"))
 

@@ -19,7 +19,7 @@ def join_type(join: exp.Join) -> JoinType:
     """Return the type of a join; raises NotATableQueryError if the operators have no such join."""
     side, kind = join.side.upper(), join.kind.upper()
     if join.method not in ("", "NATURAL"):
-        raise NotATableQueryError(f"it has a {join.method} JOIN: write ON a.key = b.key")
+        raise NotATableQueryError(f"it has a {join.method} JOIN", "write ON a.key = b.key")
     if kind in ("SEMI", "ANTI") and side in ("", "LEFT") and not join.method:
         return "semi" if kind == "SEMI" else "anti"
     if kind not in ("", "INNER", "OUTER", "CROSS") or isinstance(join.this, exp.Lateral):
@@ -35,7 +35,7 @@ def using_columns(both: Scopes, join: exp.Join) -> list[str]:
     right = {name.column for name in both.right.names if not name.merged}
     common = dict.fromkeys(name.column for name in both.left.names if not name.merged and name.column in right)
     if not common:
-        raise NotATableQueryError("its NATURAL JOIN has no column that both sides have: write ON a.key = b.key")
+        raise NotATableQueryError("its NATURAL JOIN has no column that both sides have", "write ON a.key = b.key")
     return list(common)
 
 
@@ -43,6 +43,13 @@ def equal_columns(both: Scopes, name: str) -> exp.Expr:
     """Return the condition that both relations have the same value in a column of this name."""
     one, other = (Scopes(scope).resolved(exp.column(name)) for scope in (both.left, both.right))
     return exp.EQ(this=one, expression=other)
+
+
+def with_first(names: Sequence[Name], using: Sequence[str]) -> tuple[Name, ...]:
+    """Return the columns of one side with those after USING first, each once."""
+    first = [next(name for name in names if name.column == column and not name.merged) for column in using]
+    others = (replace(name, merged=name.merged or name.column in using) for name in names)
+    return (*(replace(name, table="") for name in first), *others)
 
 
 def with_merged_columns(

@@ -6,7 +6,7 @@ The event times of a join of two streams follow from the range of event time in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +16,7 @@ from sqlglot import exp
 from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.join_conditions import Bound, Side, TimeRange
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.relations import Match, Relation
+from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Static
 
 _INTERNAL = re.compile(r"\bc\d+\b")
 
@@ -198,7 +198,45 @@ def renamed(names: Sequence[Name], table: exp.Expr) -> tuple[Name, ...]:
     """Return the columns of what FROM reads, by the names that its alias gives them."""
     alias, columns = table.alias_or_name.lower(), [column.lower() for column in table.alias_column_names]
     columns = columns or [name.column for name in names]
+    if len(columns) != len(names):
+        raise NotATableQueryError(f"its alias {alias} names {len(columns)} of {len(names)} columns", "name all of them")
     return tuple(replace(name, table=alias, column=column) for name, column in zip(names, columns, strict=True))
+
+
+def scope_of_source(
+    source: InputTraits, table: exp.Expr, types: dict[str, DataType], internal: Callable[[str], str]
+) -> Scope:
+    """Return the scope of a source in FROM.
+
+    Args:
+        source: the source.
+        table: its name in FROM, with an alias if it has one.
+        types: types of the internal columns, to which those of the source are added.
+        internal: returns a new internal name for a label.
+
+    Raises:
+        NotATableQueryError: it has no watermark.
+    """
+    alias = table.alias_or_name.lower()
+    if source.time is None and not source.static:
+        kind = "a table" if source.keys else "a stream"
+        reason = f"{table.name} is {kind} without a watermark, whose column is the event time"
+        hint = f"add watermark: {{column: ..., delay: 30s}} to spec.sources.{table.name.lower()}"
+        raise NotATableQueryError(reason, hint)
+    names = tuple(Name(alias, column.lower(), internal(f"{alias}.{column}")) for column in source.columns)
+    own = {name.column: name.internal for name in names}
+    names = renamed(names, table)
+    types.update((own[column.lower()], kind) for column, kind in source.columns.items())
+    columns = tuple((column, own[column.lower()]) for column in source.columns)
+    primary = tuple(own[key.lower()] for key in source.keys)
+    keys = (primary,) if primary else ()
+    if source.time is None:
+        return Scope(Static(table.name.lower(), columns), names, Contents.TABLE, keys=keys)
+    time = own[source.time.lower()]
+    scan = Scan(table.name.lower(), columns, time, primary)
+    if primary:
+        return Scope(scan, names, Contents.TABLE, keys=keys)
+    return Scope(scan, names, Contents.RECORDS, {time: 0})
 
 
 def unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:

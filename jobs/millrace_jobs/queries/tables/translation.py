@@ -14,14 +14,23 @@ from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.queries.tables.clauses import plain_select, set_operation
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes, without_sessions
-from millrace_jobs.queries.tables.join_inputs import as_input, as_table, enriched, filtered_input, is_source_table
-from millrace_jobs.queries.tables.join_order import has_key, is_inner
+from millrace_jobs.queries.tables.join_inputs import (
+    as_input,
+    as_table,
+    enriched,
+    filtered_input,
+    filtered_rows,
+    is_source_table,
+    passing,
+)
+from millrace_jobs.queries.tables.join_order import has_free_order, has_key
 from millrace_jobs.queries.tables.join_scopes import (
     equal_columns,
     join_type,
     joint_keys,
     using_columns,
     windows_by_ends,
+    with_first,
     with_merged_columns,
 )
 from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
@@ -55,6 +64,7 @@ from millrace_jobs.queries.tables.scopes import (
     located,
     match_of,
     renamed,
+    scope_of_source,
     times_of,
     unstarred,
     with_labels,
@@ -192,7 +202,10 @@ class _Translation:
         wheres = [part for part, existence in found if existence is None]
         first = self._read(select.args["from_"].this)
         scope, wheres = self._joins(first, select.args.get("joins") or (), wheres)
-        for existence in (existence for _, existence in found if existence is not None):
+        existences = [existence for _, existence in found if existence is not None]
+        if existences:  # rows that do not pass WHERE need no state
+            scope, wheres = passing(scope, wheres), []
+        for existence in existences:
             with located(existence.query):
                 scope = self._having_partner(scope, existence)
         if isinstance(scope.relation, Static) and not asked:
@@ -205,16 +218,20 @@ class _Translation:
         Inner joins are made in the order in which each has a key, whatever the order in FROM.
         """
         waiting = [(join, self._joined_relation(join)) for join in joins]
-        names = [name.internal for each in (scope, *(right for _, right in waiting)) for name in each.names]
-        are_inner = all(is_inner(join) for join in joins)
-        if are_inner and len(joins) > 1:
+        scopes = (scope, *(right for _, right in waiting))
+        names = [name.internal for each in scopes for name in each.names]
+        is_free = has_free_order(joins, scopes)
+        if is_free:
             wheres = [*(part for join in joins for part in conjuncts(join.args.get("on"))), *wheres]
         while waiting:
-            keyed = (place for place, (_, right) in enumerate(waiting) if are_inner and has_key(scope, right, wheres))
+            keyed = (place for place, (_, right) in enumerate(waiting) if is_free and has_key(scope, right, wheres))
             join, right = waiting.pop(next(keyed, 0))
+            parts = [] if is_free else conjuncts(join.args.get("on"))
+            kept = any(later.side.upper() in ("RIGHT", "FULL") for later, _ in waiting)  # these add rows to filter
             with located(join):
-                scope, wheres = self._join(scope, right, join, wheres)
-        if are_inner:
+                scope, left = self._join(scope, right, join, parts, [] if kept else wheres)
+            wheres = wheres if kept else left
+        if is_free:
             scope = replace(scope, names=tuple(sorted(scope.names, key=lambda name: names.index(name.internal))))
         return scope, wheres
 
@@ -238,45 +255,30 @@ class _Translation:
         alias = table.alias_or_name.lower()
         if isinstance(table, exp.Subquery):
             inner = self.select(table.this) if isinstance(table.unnest(), exp.Query) else self._read(table.this)
-            return replace(inner, names=renamed(inner.names, table)) if alias else inner
+            visible = [name for name in inner.names if not name.merged]
+            return replace(inner, names=renamed(visible, table)) if alias else inner
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
-        if source.time is None and not source.static:
-            kind = "a table" if source.keys else "a stream"
-            reason = f"{table.name} is {kind} without a watermark, whose column is the event time"
-            hint = f"add watermark: {{column: ..., delay: 30s}} to spec.sources.{table.name.lower()}"
-            raise NotATableQueryError(reason, hint)
-        names = tuple(Name(alias, column.lower(), self._internal(f"{alias}.{column}")) for column in source.columns)
-        internal = {name.column: name.internal for name in names}
-        names = renamed(names, table)
-        self._types.update((internal[column.lower()], kind) for column, kind in source.columns.items())
-        columns = tuple((column, internal[column.lower()]) for column in source.columns)
-        primary = tuple(internal[key.lower()] for key in source.keys)
-        keys = (primary,) if primary else ()
-        if source.time is None:
-            return Scope(Static(table.name.lower(), columns), names, Contents.TABLE, keys=keys)
-        time = internal[source.time.lower()]
-        scan = Scan(table.name.lower(), columns, time, primary)
-        if primary:
-            return Scope(scan, names, Contents.TABLE, keys=keys)
-        return Scope(scan, names, Contents.RECORDS, {time: 0})
+        return scope_of_source(source, table, self._types, self._internal)
 
-    def _join(self, left: Scope, right: Scope, join: exp.Join, wheres: list[exp.Expr]) -> tuple[Scope, list[exp.Expr]]:
-        """Return the scope of a join, and the conditions of WHERE that are left over."""
+    def _join(
+        self, left: Scope, right: Scope, join: exp.Join, parts: list[exp.Expr], wheres: list[exp.Expr]
+    ) -> tuple[Scope, list[exp.Expr]]:
+        """Return the scope of a join with the ``parts`` of its ON, and the conditions of WHERE that are left over."""
         kind = join_type(join)
         both = Scopes(left, right)
         using = using_columns(both, join)
-        parts = conjuncts(join.args.get("on"))
         if kind in ("semi", "anti"):
             if not any(source.keys and not source.static for source in self._sources.values()):
                 raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
             equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
-            return self._semi_joined(left, right, kind, equal), wheres
+            found = self._semi_joined(left, right, kind, equal)
+            return replace(found, names=with_first(found.names, using)), wheres
         if kind == "inner":  # ON and WHERE mean the same
             here = [part for part in wheres if both.knows(part)]
             wheres = [part for part in wheres if part not in here]
-            parts += here
+            parts = [*parts, *here]
         equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
         resolved = [each for part in equal for each in windows_by_ends(both, part)]
         condition = take_apart(resolved, both.side_of, both.lag_of)
@@ -321,13 +323,15 @@ class _Translation:
         if left.contents is Contents.TABLE and right.contents is not Contents.TABLE:
             raise NotATableQueryError(
                 "it asks whether a stream has a record for each row of a table, but only records of the stream look up "
-                "rows: group the stream by the key, and compare with that table"
+                "rows",
+                "group the stream by the key in a subquery, and compare with that",
             )
         condition = take_apart(
             [each for part in parts for each in windows_by_ends(both, part)], both.side_of, both.lag_of
         )
         if not condition.keys:
-            raise NotATableQueryError("its EXISTS, IN, SEMI JOIN or ANTI JOIN has no key: compare a.key = b.key in it")
+            reason = "its EXISTS, IN, SEMI JOIN or ANTI JOIN has no key"
+            raise NotATableQueryError(reason, "compare a.key = b.key in it")
         self._check_keys(both, condition)
         joined = self._joined(both, kind, condition)
         times = {name: lag for name, lag in joined.times.items() if name in left.internals}
@@ -369,7 +373,8 @@ class _Translation:
         if len(tables) == 1 and preserved[tables[0]] and not is_source_table(inputs[tables[0]].relation):
             raise NotATableQueryError(
                 f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
-                "upserts of their own: keep the rows of a source that is a table"
+                "upserts of their own",
+                "keep the rows of a source that is a table, or of the stream",
             )
         if any(keeps_records(scope.relation) for scope in inputs.values()):
             raise NotATableQueryError(
@@ -401,7 +406,7 @@ class _Translation:
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
-        rows = _where(scope, wheres)
+        rows = filtered_rows(scope, wheres)
         plain, session = without_sessions(select)
         made = GroupTranslation(
             plain, scope, rows, self._types, self._types_of, self.labels, self._internal,
@@ -426,16 +431,9 @@ class _Translation:
             names.append(Name("", item.alias_or_name.lower(), *internals))
         types = self._types_of({name: self._types[name] for name in scope.internals}, [text for text, _ in items])
         self._types.update((internal, kind) for (_, internal), kind in zip(items, types, strict=True))
-        relation = Selection(_where(scope, wheres), "", tuple(items))
+        relation = Selection(filtered_rows(scope, wheres), "", tuple(items))
         times, bounds = (
             {name: each[text] for text, name in items if text in each} for each in (scope.times, scope.bounds)
         )
         keys = tuple(tuple(renamed[name] for name in key) for key in scope.keys if renamed.keys() >= set(key))
         return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag)
-
-
-def _where(scope: Scope, wheres: Sequence[exp.Expr]) -> Relation:
-    """Return the rows of a relation that pass the conditions."""
-    rows, both = as_table(scope), Scopes(scope)
-    where = " AND ".join(f"({to_sql(both.resolved(part))})" for part in wheres)
-    return Selection(rows, where) if where else rows

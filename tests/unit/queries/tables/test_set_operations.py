@@ -52,6 +52,9 @@ OF_TABLES = [
     "SELECT a.k, b.n FROM p a FULL JOIN q b ON a.k = b.k LEFT JOIN p c ON c.k = coalesce(a.k, b.k)",
     "SELECT a.k, c.n FROM p a, p b, q c WHERE a.n = c.n AND b.k = c.k",
     "SELECT p.k, q.k AS j, p.n FROM p JOIN q ON p.n < q.n",
+    "SELECT x.k FROM p x JOIN (SELECT k AS kk, n AS id FROM q) y ON id > 0 JOIN (SELECT k AS kc, n AS id FROM p) z ON x.k = z.kc",
+    "SELECT p.k, q.k AS j, c.k AS i FROM p JOIN q ON p.k = q.k FULL JOIN p c ON c.k = p.k WHERE p.n > 0",
+    "SELECT k, n FROM p WHERE n > 0 AND EXISTS (SELECT 1 FROM q WHERE q.n = p.n)",
     "SELECT p.k, q.n FROM p LEFT JOIN q ON p.n > 0 AND q.n > 0",
     "SELECT a.k, c.n FROM p a LEFT JOIN (q b JOIN q c ON b.n = c.n) ON a.n = b.n",
 ]

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
 from millrace_api.sql.parsed_query import parsed_query
-from millrace_jobs.queries.tables.relations import Enriched, Grouping, Join
+from millrace_jobs.queries.tables.relations import Enriched, Grouping, Join, Upserted
 from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError, with_labels
 from millrace_jobs.queries.tables.translation import translate
 
@@ -379,3 +379,38 @@ def test_the_type_of_a_count_of_distinct_values_is_known_above_it():
     query = translate(parsed_query(sql), SOURCES, types_of, partitions=4, final_joins=False, final_groups=False)
     (groups,) = relations(query.relation, Grouping)
     assert isinstance(seen[groups.parts[0].name], LongType)
+
+
+def test_each_table_is_joined_by_its_own_key_without_another_copy_of_its_rows():
+    found = translated(f"SELECT a.n FROM a JOIN b ON {within(60)} JOIN p ON p.k = a.k JOIN q ON q.k = a.k")
+    assert relations(found.relation, Upserted) == []
+    assert [{side: len(keys) for side, keys in each.keys.items()} for each in relations(found.relation, Join)] == (
+        [{"left": 1, "right": 1}] * 3
+    )
+
+
+def test_a_semi_join_with_using_has_the_columns_of_using_first():
+    found = translated("SELECT * FROM p LEFT SEMI JOIN q USING (k)")
+    assert [found.labels[item.strip("`")] for item in found.items] == ["k", "at", "until", "n", "tags"]
+
+
+def test_joins_in_parentheses_have_the_columns_of_using_once():
+    found = translated("SELECT j.* FROM (p JOIN (SELECT k, n AS m FROM q) x USING (k)) AS j")
+    assert len(found.items) == 6
+    with pytest.raises(NotATableQueryError, match="alias j names 2 of 6 columns"):
+        translated("SELECT j.* FROM (p JOIN (SELECT k, n AS m FROM q) x USING (k)) AS j(one, two)")
+
+
+def test_having_without_groups_is_refused():
+    with pytest.raises(NotATableQueryError, match="HAVING without groups"):
+        translated("SELECT 1 AS one FROM p HAVING 1 = 2")
+
+
+def test_the_frequency_of_a_percentile_is_not_lost():
+    with pytest.raises(NotATableQueryError, match=r"PERCENTILE\(p.n, 0.5, 3\)|percentile"):
+        translated("SELECT k, percentile(n, 0.5, 3) AS m FROM p GROUP BY k")
+
+
+def test_rows_that_do_not_pass_where_are_not_kept_to_see_whether_others_exist():
+    (join,) = joins("SELECT k FROM p WHERE n > 5 AND EXISTS (SELECT 1 FROM q WHERE q.k = p.k)")
+    assert "> 5" in join.left.where

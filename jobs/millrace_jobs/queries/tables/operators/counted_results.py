@@ -98,8 +98,8 @@ class RankedLists:
         return [self._lists(arrays, self._column)]
 
     def result(self, arrays: Arrays) -> pa.Array:
-        """Return the column of lists."""
-        return self._lists(arrays, self._column.field(1))
+        """Return the column of lists, NULL where there is no value."""
+        return self._lists(arrays, self._column.field(1), is_null=arrays[0] == 0)
 
     def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
         """Return where the lists are equal."""
@@ -108,7 +108,8 @@ class RankedLists:
         )
         return equal
 
-    def _lists(self, arrays: Arrays, column: pa.Array) -> pa.Array:
+    def _lists(self, arrays: Arrays, column: pa.Array, is_null: NDArray[np.bool_] | None = None) -> pa.Array:
         ranks = np.stack(arrays, axis=1)
         ends = np.append(0, np.cumsum((ranks > 0).sum(axis=1))).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(ends), column.take(pa.array(self._row[ranks[ranks > 0]])))
+        mask = None if is_null is None else pa.array(is_null)
+        return pa.ListArray.from_arrays(pa.array(ends), column.take(pa.array(self._row[ranks[ranks > 0]])), mask=mask)
