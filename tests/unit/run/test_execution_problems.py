@@ -269,8 +269,7 @@ NOW = {"emit": "OnUpdate", "sink": {"files": {"path": "now", "key": ["k"]}}}
         ("SELECT s.k, s.n FROM s LEFT ANTI JOIN p ON s.k = p.k", {"final": FINAL}, ""),
         ("SELECT p.k, s.n FROM s RIGHT JOIN p ON s.k = p.k", {"now": NOW}, ""),
         ("SELECT p.k, s.n FROM s RIGHT JOIN p ON s.k = p.k", {"final": FINAL}, "its RIGHT JOIN keeps rows of a table"),
-        ("SELECT s.k FROM s JOIN p ON s.k = p.k UNION ALL SELECT k FROM s", {"final": FINAL},
-         "its rows are those of a UNION"),
+        ("SELECT s.k FROM s JOIN p ON s.k = p.k UNION ALL SELECT k FROM s", {"final": FINAL}, "its rows are those of a UNION"),
     ],
 )  # fmt: skip
 def test_joins_and_tables_have_as_many_strategies_as_outputs(sql, others, said):
@@ -286,15 +285,11 @@ def test_joins_and_tables_have_as_many_strategies_as_outputs(sql, others, said):
 def test_outer_results_may_wait_for_the_end_of_the_range_of_their_join(kind):
     sources = {"s": source("s"), "r": source("r")}
     sink = {"table": {**KAFKA, "topic": "out", "key": ["k"]}}
-    assert (
-        problems(f"SELECT s.k, r.n {NEAR.replace('JOIN', f'{kind} JOIN')}", sink, sources=sources, emit="OnWindowEnd")
-        == []
-    )
+    sql = f"SELECT s.k, r.n {NEAR.replace('JOIN', f'{kind} JOIN')}"
+    assert problems(sql, sink, sources=sources, emit="OnWindowEnd") == []
 
 
-SESSIONS = (
-    "SELECT session_window.start AS since, session_window.end AS until, {0}k, count(*) AS c, max({0}n) AS most FROM"
-)
+SESSIONS = "SELECT session_window.start AS since, session_window.end AS until, {0}k, count(*) AS c, max({0}n) AS m FROM"
 BY_SESSION = "GROUP BY session_window({0}at, '5 minutes'), {0}k"
 
 
