@@ -247,8 +247,8 @@ def test_a_table_is_never_final():
 
 
 FINAL = {"emit": "OnWindowClose", "sink": {"files": {"path": "final"}}}
-LAZY = {"emit": "OnWindowEnd", "sink": {"files": {"path": "lazy", "key": ["k"]}}}
-NOW = {"emit": "OnUpdate", "sink": {"files": {"path": "now", "key": ["k"]}}}
+LAZY = {"emit": "OnWindowEnd", "sink": {"table": {**KAFKA, "topic": "lazy", "key": ["k"]}}}
+NOW = {"emit": "OnUpdate", "sink": {"table": {**KAFKA, "topic": "now", "key": ["k"]}}}
 
 
 @pytest.mark.parametrize(
