@@ -346,10 +346,12 @@ def _read(file: Path, now: float) -> list[PendingCall]:
     """Return the calls in a file; none if its process has ended, or if it is no file of ours."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would block
-        with os.fdopen(descriptor, "rb") as stream:
+        try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return []
-            content = stream.read(_MOST_BYTES + 1)
+            content = os.read(descriptor, _MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
         if len(content) > _MOST_BYTES:
             return []
         at, noted = json.loads(content.decode("utf-8"))
