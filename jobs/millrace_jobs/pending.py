@@ -10,6 +10,7 @@ This file loads nothing but the standard library: each process of Spark imports 
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import stat
@@ -31,8 +32,11 @@ FOLDER = "MILLRACE_PENDING"
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the calls of a process, and thus the error of the times that are noted."""
 
-_MOST_FILES, _MOST_BYTES, _MOST_CHARACTERS = 256, 16_384, 300
-"""Bounds of what is read: user code can write to the folder, too."""
+MOST_CALLS = 10
+"""The number of calls that are noted by a process, and read of all processes: the longest ones."""
+
+_MOST_FILES, _MOST_BYTES, _MOST_CHARACTERS, _LARGEST_NUMBER = 256, 65_536, 300, 1e15
+"""Bounds of what is read: user code can write to the folder, too. A note of ``MOST_CALLS`` calls fits."""
 
 _FRESH_SECONDS = 3 * LOOK_SECONDS
 """Age from which a note counts as that of a process that has ended."""
@@ -177,13 +181,18 @@ class CallWatch:
         self._ongoing: dict[int, OngoingCall] = {}
         self._newest: dict[int, tuple[int, float]] = {}
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._noted: Path | None = None
+        self._printed: set[str] = set()
 
     def begin(self, call: OngoingCall) -> None:
         """Watch a call from now on; the first one starts the thread."""
         self._ongoing[id(call)] = call
         if self._thread is None and FOLDER in os.environ:
-            self._thread = threading.Thread(target=self._look, name="pending calls", daemon=True)
-            self._thread.start()
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._look, name="pending calls", daemon=True)
+                    self._thread.start()
 
     def end(self, call: OngoingCall) -> None:
         """Watch a call no longer."""
@@ -205,22 +214,24 @@ class CallWatch:
             found.append(PendingCall(call.kind, call.what, call.doing, call.calls, *times, place, call.why, call.hint))
         return found
 
+    def note(self, now: float) -> None:
+        """Note the calls that have lasted for long at ``now``, by the monotonic clock; remove the note if none has."""
+        found = self.lasting(now)
+        folder = os.environ.get(FOLDER, "")
+        if found and folder and Path(folder).is_dir():
+            self._noted = Path(folder, str(os.getpid()))
+            _write(self._noted, found)
+        elif self._noted is not None:
+            self._noted.unlink(missing_ok=True)
+            self._noted = None
+        elif folder:
+            self._printed = _print(found, self._printed)
+
     def _look(self) -> None:
         """Note the calls that last, as long as the process lives: the next run in it has another folder."""
-        noted: Path | None = None
-        printed: set[str] = set()
         while True:
-            found = self.lasting(time.monotonic())
-            with suppress(OSError):  # such as a full disk: notes must not disturb what they are about
-                folder = os.environ.get(FOLDER, "")
-                if found and Path(folder).is_dir():
-                    noted = Path(folder, str(os.getpid()))
-                    _write(noted, found)
-                elif noted is not None:
-                    noted.unlink(missing_ok=True)
-                    noted = None
-                elif folder:
-                    printed = _print(found, printed)
+            with suppress(Exception):  # such as a full disk: the next look may succeed
+                self.note(time.monotonic())
             time.sleep(LOOK_SECONDS)
 
 
@@ -239,7 +250,12 @@ os.register_at_fork(after_in_child=_forget)
 
 def _write(file: Path, calls: Sequence[PendingCall]) -> None:
     partial = file.with_suffix(".new")
-    partial.write_text(json.dumps([time.time(), [asdict(each) for each in calls]]), encoding="utf-8")
+    longest = heapq.nlargest(MOST_CALLS, calls, key=lambda each: each.all_seconds)
+    noted = [
+        {name: _text(value) if isinstance(value, str) else value for name, value in asdict(call).items()}
+        for call in longest
+    ]
+    partial.write_text(json.dumps([time.time(), noted], ensure_ascii=False), encoding="utf-8")
     partial.replace(file)
 
 
@@ -299,30 +315,49 @@ class PendingCalls:
         self._folder, self._clock = folder, clock
 
     def __call__(self) -> tuple[PendingCall, ...]:
-        """Return the calls that last now, the longest first; each once, however many processes are in it."""
-        now, found = self._clock(), list[PendingCall]()
-        with suppress(OSError):
-            for file in sorted(self._folder.iterdir())[:_MOST_FILES]:
-                found += _read(file, now) if file.name.isdecimal() else ()
+        """Return the ``MOST_CALLS`` calls that have lasted longest, the longest first, each once for all processes."""
+        now = self._clock()
+        found = [call for file in self._newest(now) for call in _read(file, now)]
         longest: dict[tuple[str, str], PendingCall] = {}
         for call in sorted(found, key=lambda each: -each.all_seconds):
             about = call.what, call.doing if call.kind is CallKind.CODE else ""
             known = longest.setdefault(about, call)
             if known is not call:
                 longest[about] = replace(known, processes=known.processes + 1)
-        return tuple(longest.values())
+        return tuple(longest.values())[:MOST_CALLS]
+
+    def _newest(self, now: float) -> list[Path]:
+        """Return the newest notes of processes that live; delete the notes of those that have ended."""
+        fresh = list[tuple[float, Path]]()
+        with suppress(OSError):
+            for file in self._folder.iterdir():
+                if not file.name.isdecimal():
+                    continue
+                with suppress(OSError):  # its process, or another reader, has just deleted it
+                    noted_at = file.lstat().st_mtime
+                    if abs(now - noted_at) < _FRESH_SECONDS:
+                        fresh.append((noted_at, file))
+                    else:
+                        file.unlink()  # a process that was only frozen writes it again
+        return [file for _, file in heapq.nlargest(_MOST_FILES, fresh)]
 
 
 def _read(file: Path, now: float) -> list[PendingCall]:
     """Return the calls in a file; none if its process has ended, or if it is no file of ours."""
     try:
-        facts = file.lstat()
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_BYTES:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe would block
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return []
+            content = os.read(descriptor, _MOST_BYTES + 1)
+        finally:
+            os.close(descriptor)
+        if len(content) > _MOST_BYTES:
             return []
-        at, noted = json.loads(file.read_text(encoding="utf-8"))
+        at, noted = json.loads(content.decode("utf-8"))
         age = now - at
-        return [_call(each, age) for each in noted] if abs(age) < _FRESH_SECONDS else []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return [_call(each, age) for each in noted[:MOST_CALLS]] if abs(age) < _FRESH_SECONDS else []
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
         return []
 
 
@@ -332,14 +367,22 @@ def _call(noted: Mapping[str, Any], age: float) -> PendingCall:
         kind=CallKind(noted["kind"]),
         what=_text(noted["what"]),
         doing=_text(noted["doing"]),
-        calls=int(noted["calls"]),
-        seconds=float(noted["seconds"]) + passed,
-        all_seconds=float(noted["all_seconds"]) + passed,
+        calls=int(_number(noted["calls"])),
+        seconds=_number(noted["seconds"]) + passed,
+        all_seconds=_number(noted["all_seconds"]) + passed,
         place=_text(noted["place"]),
         why=_text(noted["why"]),
         hint=_text(noted["hint"]),
     )
 
 
-def _text(value: str) -> str:
+def _number(value: Any) -> float:
+    if not 0 <= value <= _LARGEST_NUMBER:  # this is so for NaN, too
+        raise ValueError(value)
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
     return "".join(each if each.isprintable() else " " for each in value[:_MOST_CHARACTERS])

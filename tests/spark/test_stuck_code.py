@@ -15,6 +15,7 @@ from .live_pages import get
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 MODULE = """
+import os
 import time
 
 import pyarrow as pa

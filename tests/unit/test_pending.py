@@ -1,4 +1,4 @@
-"""Calls that last: what a process notes of them, and what the driver reads of many processes' notes."""
+"""Calls that last: what a process notes of them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lab.waiting import wait_until
 from millrace_jobs import pending
 from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.aggregates.python_reducing import PythonReduction, input_column, key_column, merge_into
@@ -25,7 +26,7 @@ from millrace_jobs.own_code.functions import ScalarFunction
 from millrace_jobs.own_code.sink_functions import SinkBatch, SinkFunction
 from millrace_jobs.own_code.source_classes import OwnRecords, SourceClass
 from millrace_jobs.partitioners.own_code import OwnPartitioner
-from millrace_jobs.pending import AwaitedServer, CallKind, CallWatch, OngoingCall, PendingCall, PendingCalls, own_code
+from millrace_jobs.pending import AwaitedServer, CallKind, CallWatch, OngoingCall, own_code
 
 HERE = Path(__file__).name
 
@@ -63,14 +64,77 @@ def test_a_call_that_lasts_is_noted_until_it_returns(tmp_path, monkeypatch):
     monkeypatch.setitem(pending.PATIENCE, CallKind.CODE, 0.05)
     with pending.noting_in(tmp_path / "pending") as calls:
         with own_code("orders:clean", "computing columns"):
-            while not calls():
-                time.sleep(0.01)
-            (call,) = calls()
+            (call,) = wait_until(calls)
             assert (call.what, call.doing, call.calls) == ("function orders:clean", "computing columns", 1)
             assert call.is_one_call
-        while calls():
-            time.sleep(0.01)
+        wait_until(lambda: not calls())
     assert pending.FOLDER not in os.environ
+
+
+def test_without_a_folder_nothing_is_noted_in_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(pending.FOLDER, raising=False)
+    watch = CallWatch()
+    watch.begin(OngoingCall(CallKind.CODE, "function a:b", "computing", began=1000.0))
+    watch.note(1030.0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_notes_the_calls_that_last_longest(tmp_path):
+    watch = CallWatch()
+    for number in range(30):
+        what = f"function a:f{number} " + "\N{GRINNING FACE}\ud800" * 1000
+        watch.begin(OngoingCall(CallKind.CODE, what, "x" * 1000, why="y" * 1000, began=1000.0 - number))
+    with pending.noting_in(tmp_path / "pending") as calls:
+        watch.note(1030.0)
+        assert [call.what[:14].rstrip() for call in calls()] == [f"function a:f{29 - each}" for each in range(10)]
+
+
+def test_calls_that_begin_at_once_start_one_thread(tmp_path, monkeypatch):
+    monkeypatch.setenv(pending.FOLDER, str(tmp_path))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(50):
+            assert lookers_of(4) == 1
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def lookers_of(threads: int) -> int:
+    """How many threads look at the calls that as many threads begin at once."""
+    started, together = [], threading.Barrier(threads)
+
+    class Watch(CallWatch):
+        def _look(self):
+            started.append(self)
+
+    def begin():
+        together.wait()
+        watch.begin(OngoingCall(CallKind.CODE, "function a:b", "computing"))
+
+    watch, callers = Watch(), [threading.Thread(target=begin) for _ in range(threads)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    wait_until(lambda: started)
+    return len(started)
+
+
+def test_a_look_that_fails_is_not_the_last_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(pending, "LOOK_SECONDS", 0.01)
+    monkeypatch.setenv(pending.FOLDER, str(tmp_path))
+    looks = []
+
+    class Watch(CallWatch):
+        def note(self, now):
+            looks.append(now)
+            if len(looks) == 1:
+                raise RuntimeError("no memory")
+
+    Watch().begin(OngoingCall(CallKind.CODE, "function a:b", "computing"))
+    wait_until(lambda: len(looks) > 1)
 
 
 def test_calls_that_return_soon_are_not_noted():
@@ -179,70 +243,7 @@ def test_an_executor_without_the_folder_prints_a_call_once(tmp_path):
         timeout=60,
     )
     place = "at <string>, line 7, in <module>"
-    assert re.fullmatch(rf"note: the function m:stuck has not returned for \d s while reading, {place}\n", done.stderr)
-
-
-def note(folder: Path, process: str, *calls: PendingCall, at: float = 0.0) -> None:
-    documents = [vars(call) | {"kind": str(call.kind)} for call in calls]
-    (folder / process).write_text(json.dumps([at, documents]), encoding="utf-8")
-
-
-def a_call(**changes) -> PendingCall:
-    known = {"kind": CallKind.CODE, "what": "function a:b", "doing": "computing", "calls": 1}
-    return PendingCall(**known | {"seconds": 30.0, "all_seconds": 30.0} | changes)
-
-
-def test_a_call_of_several_processes_is_one_of_the_longest(tmp_path):
-    note(tmp_path, "11", a_call(all_seconds=25.0, seconds=25.0))
-    note(tmp_path, "12", a_call(place="a.py, line 3, in b"), a_call(what="function a:other", all_seconds=21.0))
-    first, second = PendingCalls(tmp_path, clock=lambda: 2.0)()
-    assert str(first) == (
-        "the function a:b has not returned for 32 s in 2 processes while computing, at a.py, line 3, in b"
-    )
-    assert second.what == "function a:other"
-
-
-def test_a_server_that_several_processes_wait_for_is_named_once(tmp_path):
-    kafka = {"kind": CallKind.SERVER, "what": "Kafka at b:9092", "why": "Kafka at b:9092 cannot be reached"}
-    for process in ("11", "12"):
-        note(tmp_path, process, a_call(doing=f"reading partition {process}", **kafka))
-    (found,) = PendingCalls(tmp_path, clock=lambda: 0.0)()
-    assert str(found) == "Kafka at b:9092 cannot be reached, for 30 s so far"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff\xfe",
-        b"[" * 10_000,
-        b"{}",
-        b"[0, 3]",
-        b'[0, [{"kind": "code"}]]',
-        b'[0, [{"kind": "other", "what": "a", "doing": "b", "calls": 1, "seconds": 1, "all_seconds": 1, "place": "",'
-        b' "why": "", "hint": ""}]]',
-        b'["now", []]',
-        b" " * 20_000 + b"[0, []]",
-    ],
-    ids=range(9),
-)
-def test_whatever_user_code_writes_there_disturbs_nothing(tmp_path, content):
-    (tmp_path / "11").write_bytes(content)
-    (tmp_path / "12").symlink_to("/etc/passwd")
-    (tmp_path / "13").mkdir()
-    (tmp_path / "name").write_bytes(content)
-    note(tmp_path, "14", a_call(place="a\x1b[2Jb\n" + "x" * 1000))
-    (found,) = PendingCalls(tmp_path, clock=lambda: 0.0)()
-    assert found.place.startswith("a [2Jb xxx")
-    assert len(found.place) == 300
-
-
-def test_a_note_of_a_process_that_has_ended_is_not_read(tmp_path):
-    note(tmp_path, "11", a_call(), at=100.0)
-    assert PendingCalls(tmp_path, clock=lambda: 110.0)()
-    assert not PendingCalls(tmp_path, clock=lambda: 116.0)()
-    assert not PendingCalls(tmp_path, clock=lambda: 84.0)()
-    assert not PendingCalls(tmp_path / "gone")()
+    assert re.fullmatch(rf"note: the function m:stuck has not returned for \d+ s while reading, {place}\n", done.stderr)
 
 
 def test_a_server_is_waited_for_from_the_first_try_that_fails_until_it_answers():

@@ -223,10 +223,19 @@ def worded(meaning: Meaning, detail: str, doing: str, connection: DatabaseConnec
     return TransientError(problem) if meaning.passes else MillraceError(problem)
 
 
-def patiently(action: Callable[[], T], worded: Callable[[Exception], MillraceError | None]) -> T:
+def patiently(
+    action: Callable[[], T],
+    worded: Callable[[Exception], MillraceError | None],
+    doing: str,
+    connection: DatabaseConnection,
+) -> T:
     """Return the result of ``action``, retried for ``PATIENCE`` seconds in all while its error is transient.
 
-    ``worded`` returns an error of the client library as a sentence for the user, and None for any other error.
+    Args:
+        action: the operation.
+        worded: returns an error of the client library as a sentence for the user, and None for any other error.
+        doing: description of the operation, for the mark of the call.
+        connection: the server, for the mark of the call.
 
     Raises:
         MillraceError: the error as a sentence.
@@ -234,7 +243,7 @@ def patiently(action: Callable[[], T], worded: Callable[[Exception], MillraceErr
     """
     deadline = time.monotonic() + PATIENCE
     backoff = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)
-    with AwaitedServer("the database", "it is asked") as server:
+    with AwaitedServer(f"{connection.server} at {connection.place}", doing) as server:
         while True:
             try:
                 return action()

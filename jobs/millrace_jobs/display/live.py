@@ -80,8 +80,8 @@ class LiveDisplay:
         """Add the batch to the table, and drop the oldest one if the table is full."""
         if self._running is not None and self._running[0] == report.batch:
             self._running = None
-        # replaced, never changed in place: the thread that redraws may be reading it
         self._waits = ()
+        # replaced, never changed in place: the thread that redraws may be reading it
         self._recent = (*self._recent, report)[-SHOWN_BATCHES:]
         self._watermark = report.watermark or self._watermark
 

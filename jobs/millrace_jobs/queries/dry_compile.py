@@ -49,6 +49,7 @@ from millrace_jobs.queries.own_aggregates import aggregators_of, check_own_aggre
 from millrace_jobs.queries.own_functions import functions_of
 from millrace_jobs.queries.results import closes, output_keys, require_partitions, require_rows_that_stay, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.sinks.files.changelog import require_names
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sources.connector import schema_of
 
@@ -145,10 +146,17 @@ def dry_compile(spec: Spec) -> list[Problem]:
             for field, output in spec.outputs.items():
                 with errors_of(field):
                     _require_rows_that_stay(chosen, output)
+                    if output.sink.has_changelog:
+                        require_names(known_columns(spec) or ())
         elif (names := chosen.result_names or known_columns(spec)) is None:
             require_partitions(chosen, spec)
         else:
-            result = StructType([StructField(name, UNKNOWN) for name in names])
+            outputs = [output.sink.files for output in spec.outputs.values() if output.sink.files is not None]
+            parts = {name.lower() for files in outputs for name in files.partition_by}
+            kinds = {
+                name: StringType() if name.lower() in parts else UNKNOWN for name in names
+            }  # folders take no times
+            result = StructType([StructField(name, kinds[name]) for name in names])
             output_keys(CompiledQuery(chosen, result, aggregates=True), spec)
         dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
         problem = chosen.dedicated_problem(spec, schemas) if dedicated else None

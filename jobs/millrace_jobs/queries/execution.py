@@ -57,14 +57,16 @@ class ResultTraits:
     """What is known of the results of a query, beside their columns; the defaults are those of Spark's own plan.
 
     ``key`` has the places of the columns that identify a row, where its groups do not; None if nothing does.
-    ``emits_changes``: operators on tables emit the results, as changes. ``takes_back``: these can take a row back.
-    ``waits``: some are held until the watermark has come, even if every change is to be emitted, and ``longest`` is how
-    long after the event time of their records that can take, in microseconds; None if that follows from what Spark's
-    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone. ``versions``:
-    all versions of a row are emitted, of which Spark's own plan has none.
+    ``other_keys`` are the places of further such columns. ``emits_changes``: operators on tables emit the results, as
+    changes. ``takes_back``: these can take a row back. ``waits``: some are held until the watermark has come, even if
+    every change is to be emitted, and ``longest`` is how long after the event time of their records that can take, in
+    microseconds; None if that follows from what Spark's operators hold. ``closing_window``: under OnWindowClose,
+    results come at the end of this window alone. ``versions``: all versions of a row are emitted, of which Spark's own
+    plan has none.
     """
 
     key: tuple[int, ...] | None = None
+    other_keys: tuple[tuple[int, ...], ...] = ()
     emits_changes: bool = False
     takes_back: bool = False
     waits: bool = False

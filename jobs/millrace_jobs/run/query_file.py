@@ -179,9 +179,9 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
         return [] if problem is None else [problem]
     if sql is None:
         return []
-    keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
-    by_run = keyless and identified_by_run(spec)
-    asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
+    sinks = [output.sink for output in spec.outputs.values()]
+    by_run = any(sink.table is not None and not sink.table.key for sink in sinks) and identified_by_run(spec)
+    asks = by_run or dedicated or any(sink.by_partition or sink.has_changelog for sink in sinks)
     if spec.query.aggregates is not None:
         return []  # see _problems_of_imported: it depends on the query's own code
     parsed = parsed_sql(spec).written_out

@@ -75,7 +75,7 @@ class FleetPages:
         access: who may see which of them.
         drivers: the pages of drivers; None shows none.
         health: what of the operator makes figures old, as findings.
-        now: the time by which ages are told.
+        now: returns the current time, by which ages are counted.
     """
 
     def __init__(

@@ -4,42 +4,7 @@ import re
 
 import pytest
 
-from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.checking import check_query
-from millrace_jobs.run.query_file import execution_problems
-
-KAFKA = {"bootstrapServers": "127.0.0.1:1"}
-TABLE_SINK = {"table": {**KAFKA, "topic": "out"}}
-
-
-NEAR = "FROM s JOIN r ON s.k = r.k AND r.at BETWEEN s.at AND s.at + INTERVAL 5 SECONDS"
-
-
-def source(name, **more):
-    watermark = {"column": "at", "delay": "10s"}
-    return {
-        "kafka": {**KAFKA, "topic": name},
-        "schema": "at TIMESTAMP, k STRING, n INT",
-        "watermark": watermark,
-        **more,
-    }
-
-
-def problems(sql, sink=TABLE_SINK, **more):
-    table = {"keys": ["k"]}
-    sources = {"s": source("s"), "p": source("p", table=table), "q": source("q", table=table)}
-    document = {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "StreamQuery",
-        "metadata": {"name": "x"},
-        "spec": {"sources": sources, "query": {"sql": sql}, "sink": sink, **more},
-    }
-    query = StreamQuery.model_validate(document, by_name=False)
-    found = check_query(query)
-    if more.get("additionalOutputs"):
-        return [str(problem) for problem in found or execution_problems(query)]
-    assert found == []
-    return [str(problem) for problem in execution_problems(query)]
+from planner_problems import KAFKA, NEAR, TABLE_SINK, problems, source
 
 
 @pytest.mark.parametrize(
@@ -194,6 +159,7 @@ def test_changing_rows_go_to_files_with_a_key_only():
     ("sql", "key", "said"),
     [
         ("SELECT p.k, p.n AS _time FROM p JOIN q ON p.k = q.k", "k", "the changelog has a column _time of its own"),
+        ("SELECT k, n AS _BATCH_ID FROM p", "k", "the changelog has a column _batch_id of its own"),
         ("SELECT k, collect_set(n) AS c FROM p GROUP BY k", "k", "the result can have no changelog: "),
     ],
 )
@@ -201,6 +167,76 @@ def test_a_changelog_in_files_that_no_operator_makes_is_refused(sql, key, said):
     [problem] = problems(sql, {"files": {"path": "out", "key": [key]}})
     assert said in problem
     assert problem.startswith("spec.sink.files.key: ")
+
+
+WINDOWS = "SELECT {} FROM s GROUP BY window(at, '1 minute'), k"
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowEnd", "OnWindowClose"])
+def test_groups_are_a_changelog_in_files_under_every_strategy(emit):
+    more = {"sources": {"s": source("s")}, "emit": emit}
+    files = {"path": "out", "partitionBy": ["k"], "key": ["since", "k"]}
+    assert problems(WINDOWS.format("window.start AS since, k, count(*) AS c"), {"files": files}, **more) == []
+    [problem] = problems(WINDOWS.format("window.start AS since, k, count(*) AS _batch_id"), {"files": files}, **more)
+    assert problem.startswith("spec.sink.files.key: the changelog has a column _batch_id of its own; ")
+
+
+@pytest.mark.parametrize(
+    ("sql", "emit", "said"),
+    [
+        ("SELECT k, n FROM s WHERE n > 0", "OnUpdate", "none is replaced or removed; leave key out"),
+        (f"SELECT s.k, r.n {NEAR}", "OnUpdate", "none is replaced or removed; leave key out"),
+        (f"SELECT s.k, r.n {NEAR}", "OnWindowClose", "none is replaced or removed; leave key out"),
+        (
+            "SELECT s.k, p.n FROM s LEFT JOIN p ON s.k = p.k",
+            "OnUpdate",
+            "so rows of the changelog could collide; select the primary keys of its tables and groups",
+        ),
+        (
+            f"SELECT * FROM ({WINDOWS.format('window.start AS k, count(*) AS c')})",
+            "OnWindowClose",
+            "none is replaced or removed; leave key out",
+        ),
+    ],
+)
+def test_rows_that_no_key_identifies_have_no_changelog_in_files(sql, emit, said):
+    sources = {name: source(name, **({"table": {"keys": ["k"]}} if name == "p" else {})) for name in "srp"}
+    read = {name: each for name, each in sources.items() if re.search(rf"(FROM|JOIN) {name}\b", sql)}
+    [problem] = problems(sql, {"files": {"path": "out", "key": ["k"]}}, sources=read, emit=emit)
+    assert problem.startswith("spec.sink.files.key: nothing says which columns identify a row of the result, ")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "said"),
+    [
+        ("SELECT p.n, p.at, q.n AS m FROM p JOIN q ON p.n = q.k", ["n"], "nothing says which columns identify a row"),
+        (
+            "SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.n = q.k",
+            ["n"],
+            "the key leaves out k, so rows of the changelog",
+        ),
+        ("SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.n = q.k", ["n", "k"], None),
+        ("SELECT p.k AS j, q.k FROM p JOIN q ON p.k = q.k", ["k"], None),
+        (
+            "SELECT p.k AS j, q.k FROM p LEFT JOIN q ON p.k = q.k",
+            ["k"],
+            "the key leaves out j, so rows of the changelog",
+        ),
+        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM q", ["k"], "nothing says which columns identify a row"),
+        ("SELECT k, n FROM p UNION SELECT k, n FROM q", ["k", "n"], None),
+        (
+            "SELECT DISTINCT n, at FROM p",
+            ["n"],
+            "the key leaves out at, so rows of the changelog would collide; add at",
+        ),
+    ],
+)
+def test_the_key_of_a_changelog_in_files_identifies_the_rows_of_the_table(sql, key, said):
+    found = problems(sql, {"files": {"path": "out", "key": key}}, sources={
+        name: source(name, table={"keys": ["k"]}) for name in "pq" if f" {name}" in sql
+    })  # fmt: skip
+    assert [each.startswith(f"spec.sink.files.key: {said}") for each in found] == [True] * (said is not None), found
 
 
 @pytest.mark.parametrize(
@@ -244,85 +280,6 @@ def test_a_table_is_never_final():
     sql = "SELECT p.k, q.n FROM p JOIN q ON p.k = q.k"
     [problem] = problems(sql, emit="OnWindowClose")
     assert problem == "spec.emit: the result is a table of the latest rows, which is never final; write emit: OnUpdate"
-
-
-FINAL = {"emit": "OnWindowClose", "sink": {"files": {"path": "final"}}}
-LAZY = {"emit": "OnWindowEnd", "sink": {"table": {**KAFKA, "topic": "lazy", "key": ["k"]}}}
-NOW = {"emit": "OnUpdate", "sink": {"table": {**KAFKA, "topic": "now", "key": ["k"]}}}
-
-
-@pytest.mark.parametrize(
-    ("sql", "others", "said"),
-    [
-        (f"SELECT s.k, r.n {NEAR.replace('JOIN', 'LEFT JOIN')}", {"final": FINAL, "lazy": LAZY}, ""),
-        (f"SELECT s.k, r.n {NEAR}", {"final": FINAL, "lazy": LAZY, "now": NOW}, ""),
-        ("SELECT s.k, p.n FROM s JOIN p ON s.k = p.k", {"final": FINAL}, ""),
-        ("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"now": NOW}, ""),
-        ("SELECT k, n FROM p WHERE n > 1", {"now": NOW}, ""),
-        ("SELECT n AS k, count(*) AS c FROM p GROUP BY n", {"now": NOW}, ""),
-        ("SELECT k, count(*) AS c FROM s GROUP BY k", {"now": NOW}, ""),
-        ("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"final": FINAL}, "its rows are those of a table, which are never"),
-        ("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"lazy": LAZY}, "its rows are those of a table, which are never"),
-        ("SELECT k, count(*) AS c FROM s GROUP BY k", {"final": FINAL}, "emit OnWindowClose needs a window or a join"),
-        ("SELECT k, n FROM s WHERE n > 0", {"now": NOW}, "its rows are neither groups nor results of a join"),
-        ("SELECT s.k FROM s LEFT SEMI JOIN p ON s.k = p.k", {"final": FINAL, "lazy": LAZY}, ""),
-        ("SELECT s.k, s.n FROM s LEFT ANTI JOIN p ON s.k = p.k", {"final": FINAL}, ""),
-        ("SELECT p.k, s.n FROM s RIGHT JOIN p ON s.k = p.k", {"now": NOW}, ""),
-        ("SELECT p.k, s.n FROM s RIGHT JOIN p ON s.k = p.k", {"final": FINAL}, "its RIGHT JOIN keeps rows of a table"),
-        ("SELECT s.k FROM s JOIN p ON s.k = p.k UNION ALL SELECT k FROM s", {"final": FINAL}, "its rows are those of a UNION"),
-    ],
-)  # fmt: skip
-def test_joins_and_tables_have_as_many_strategies_as_outputs(sql, others, said):
-    sources = {"r": source("r")} if "r.n" in sql else {}
-    sources |= {"s": source("s")} if " s" in sql else {}
-    sources |= {name: source(name, table={"keys": ["k"]}) for name in "pq" if f" {name}" in sql}
-    sink = {"table": {**KAFKA, "topic": "out", "key": ["k"]}}
-    found = problems(sql, sink, sources=sources, additionalOutputs=others)
-    assert [said in problem for problem in found] == [True] * bool(said), found
-
-
-@pytest.mark.parametrize("kind", ["LEFT", ""])
-def test_outer_results_may_wait_for_the_end_of_the_range_of_their_join(kind):
-    sources = {"s": source("s"), "r": source("r")}
-    sink = {"table": {**KAFKA, "topic": "out", "key": ["k"]}}
-    sql = f"SELECT s.k, r.n {NEAR.replace('JOIN', f'{kind} JOIN')}"
-    assert problems(sql, sink, sources=sources, emit="OnWindowEnd") == []
-
-
-SESSIONS = "SELECT session_window.start AS since, session_window.end AS until, {0}k, count(*) AS c, max({0}n) AS m FROM"
-BY_SESSION = "GROUP BY session_window({0}at, '5 minutes'), {0}k"
-
-
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        (f"{SESSIONS.format('')} s {BY_SESSION.format('')}", ""),
-        (f"{SESSIONS.format('s.')} s JOIN p ON s.k = p.k {BY_SESSION.format('s.')}", ""),
-        (f"{SESSIONS.format('s.')} {NEAR.removeprefix('FROM')} {BY_SESSION.format('s.')}", ""),
-        ("SELECT s.session_window, s.session_window.start AS since, s.k, count(*) AS c FROM (SELECT session_window, k FROM "
-         "s GROUP BY session_window(at, '1 minute'), k, n) s GROUP BY s.session_window, s.k", ""),
-        (f"{SESSIONS.format('')} p {BY_SESSION.format('')}", "the rows of its sessions can change"),
-        ("SELECT session_window.start AS since, k, stddev(n) AS c FROM s GROUP BY session_window(at, '1 minute'), k",
-         "STDDEV(s.n) is not made of sums"),
-        ("SELECT session_window.start AS since, k, count(*) AS c FROM s GROUP BY "
-         "session_window(at, CASE WHEN n > 1 THEN '1 minute' ELSE '2 minutes' END), k", "a length of its window cannot"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowEnd"])
-def test_sessions_may_be_emitted_before_they_are_final(sql, said, emit):
-    sources = {"r": source("r")} if "r.at" in sql else {}
-    sources |= {"s": source("s")} if " s " in sql else {}
-    sources |= {"p": source("p", table={"keys": ["k"]})} if " p " in sql else {}
-    found = problems(sql, sources=sources, emit=emit)
-    assert [said in problem for problem in found] == [True] * bool(said), found
-
-
-def test_sessions_that_can_be_merged_do_not_go_to_files_without_a_key():
-    sql = f"{SESSIONS.format('')} s {BY_SESSION.format('')}"
-    [problem] = problems(sql, {"files": {"path": "out"}}, sources={"s": source("s")})
-    assert "the rows of the result change, which files cannot show" in problem
-    assert problems(sql, {"files": {"path": "out", "key": ["since", "k"]}}, sources={"s": source("s")}) == []
-    assert problems(sql, {"files": {"path": "out"}}, sources={"s": source("s")}, emit="OnWindowClose") == []
 
 
 def test_windows_over_no_event_time_of_a_join_never_close():

@@ -1,9 +1,9 @@
 """What a run says of calls that last: once as a message, and in lines that follow them."""
 
 import threading
-import time
 from dataclasses import replace
 
+from lab.waiting import wait_until
 from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.run.pending_watch import PendingWatch
 
@@ -60,8 +60,32 @@ def test_the_thread_ends_with_the_batches(monkeypatch):
     monkeypatch.setattr("millrace_jobs.run.pending_watch.LOOK_SECONDS", 0.01)
     run = Run()
     run.calls = (STUCK,)
-    before = threading.active_count()
     with run.watch:
-        while not run.said:
-            time.sleep(0.01)
-    assert threading.active_count() == before
+        (thread,) = [each for each in threading.enumerate() if each.name == "calls that last"]
+        wait_until(lambda: run.said)
+    assert not thread.is_alive()
+
+
+def test_a_look_that_fails_is_not_the_last_one(monkeypatch):
+    monkeypatch.setattr("millrace_jobs.run.pending_watch.LOOK_SECONDS", 0.01)
+    looks, said = [], []
+
+    def pending():
+        looks.append(None)
+        if len(looks) == 1:
+            raise ValueError("no calls")
+        return (STUCK,)
+
+    with PendingWatch(pending, lambda _: None, said.append):
+        wait_until(lambda: said)
+
+
+def test_the_messages_of_a_minute_are_bounded_and_the_others_follow():
+    run = Run()
+    calls = [replace(STUCK, what=f"function a:f{each}") for each in range(12)]
+    run.look(*calls)
+    run.look(*calls)
+    assert len(run.said) == 10
+    run.look(*calls, later=60.0)
+    assert [said.split()[1] for said in run.said] == ["function"] * 12
+    assert len(set(run.said)) == 12

@@ -80,7 +80,8 @@ class TableQuery(Execution):
     after the event time of its records.
     ``labels`` are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with
     their types, in the order in which its state has them. ``key`` has the places of the result's columns that identify
-    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest. ``ends``:
+    a row; None if nothing does. ``other_keys`` are further ones that do, too.
+    ``versions``: all versions of the result are emitted, rather than the latest. ``ends``:
     the row of a window's group ends with the window, as look-ups in a history show it; otherwise it stays.
     ``functions`` are the types of the user's own functions that the SQL calls, by name: their values are in the state.
 
@@ -99,6 +100,7 @@ class TableQuery(Execution):
     columns: tuple[str, ...]
     partitions: int
     key: tuple[int, ...] | None
+    other_keys: tuple[tuple[int, ...], ...] = ()
     ahead: tuple[int | None, ...] = ()
     holds: tuple[Hold | None, ...] = ()
     versions: bool = False
@@ -219,6 +221,7 @@ class TableQuery(Execution):
         """The changes of the last relation."""
         return ResultTraits(
             key=self.key,
+            other_keys=self.other_keys,
             emits_changes=True,
             takes_back=self.contents is not Contents.RECORDS or bool(self.ahead),
             waits=self.waits,

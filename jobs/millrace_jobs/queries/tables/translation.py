@@ -106,6 +106,7 @@ def translate(
         raise NotATableQueryError(with_labels(str(reason), translation.labels), reason.hint, reason.start) from None
     items = tuple(name.sql for name in scope.names)
     places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
+    keys = [tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys]
     return TableQuery(
         sql=to_sql(query.tree),
         relation=scope.relation,
@@ -118,7 +119,8 @@ def translate(
         partitions=partitions,
         stream_join_buckets=stream_join_buckets(partitions),
         wakes=not emits_at_once(scope.relation),
-        key=next((tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys), None),
+        key=keys[0] if keys else None,
+        other_keys=tuple(keys[1:]),
     )
 
 

@@ -6,6 +6,8 @@ cancel out, so of each key, the row with the highest ``_batch_id`` says what the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
@@ -24,6 +26,9 @@ UPSERT, DELETE = "upsert", "delete"
 
 MARKS = StructType([StructField(OPERATION, StringType()), StructField(TIME, TimestampType())])
 """The columns that each row of a changelog has after its values, before the number of the batch."""
+
+BATCH_ID = "_batch_id"
+"""Column that orders the updates of a key: the row with the highest value is current."""
 
 KEY_FIELD = "spec.sink.files.key"
 """Field of the key."""
@@ -78,16 +83,23 @@ def changelog(results: DataFrame, keys: ResultKeys) -> DataFrame:
     )
 
 
-def require_names(results: StructType) -> None:
-    """Check that no column of the results is called like one of ``MARKS``. Raises MillraceError if one is."""
-    for name in results.names:
-        if name.lower() in MARKS.names:
+def require_names(names: Iterable[str]) -> None:
+    """Check that no column of the results is called like one that a changelog adds to them.
+
+    Raises MillraceError if one is, as its values would be lost.
+    """
+    for name in names:
+        if name.lower() in (*MARKS.names, BATCH_ID):
             message = f"the changelog has a column {name.lower()} of its own"
             raise MillraceError(Problem(message, "give the result's column another name", field=KEY_FIELD))
 
 
-def _fails(keys: ResultKeys) -> Column:
-    message = f"two rows of the result have the same {', '.join(keys.columns or ())}, so one of them would be lost"
+def collision(key: Iterable[str]) -> str:
+    """Return the text of the failure when two rows of a batch have one key, in the form that ``run.failures`` knows."""
+    message = f"two rows of the result have the same {', '.join(key)}, so one of them would be lost"
     problem = Problem(message, "write a key that identifies the rows of the result", field=KEY_FIELD)
-    failure = f"{MillraceError.__module__}.{MillraceError.__name__}: {problem}"  # the form that run.failures knows
-    return F.raise_error(F.lit(failure)).cast("string")
+    return f"{MillraceError.__module__}.{MillraceError.__name__}: {problem}"
+
+
+def _fails(keys: ResultKeys) -> Column:
+    return F.raise_error(F.lit(collision(keys.columns or ()))).cast("string")

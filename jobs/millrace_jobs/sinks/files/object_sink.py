@@ -32,7 +32,7 @@ from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import FilesSinkSpec, result_file
 from millrace_jobs.lakehouse.errors import lakehouse_error
 from millrace_jobs.sinks.base import NO_BATCH, TIMES_AS_TEXT, LastBatch, ResultBatch, ResultKeys, Sink, named
-from millrace_jobs.sinks.files.changelog import MARKS, changelog
+from millrace_jobs.sinks.files.changelog import BATCH_ID, MARKS, changelog
 from millrace_jobs.sinks.files.formats import (
     csv_columns,
     csv_header,
@@ -42,7 +42,7 @@ from millrace_jobs.sinks.files.formats import (
     require_few_files,
     spread,
 )
-from millrace_jobs.sinks.files.sink import BATCH_ID, RESULT
+from millrace_jobs.sinks.files.sink import RESULT
 from millrace_jobs.sinks.lakehouse.columns import arrow_type
 from millrace_jobs.sinks.lakehouse.data_files import RowGroups, split_rows
 from millrace_jobs.stores.objects import ObjectPath, ObjectWriter

@@ -29,11 +29,8 @@ from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, ResultKeys, Sink, named
 from millrace_jobs.sinks.connector import unwritable
-from millrace_jobs.sinks.files.changelog import changelog
+from millrace_jobs.sinks.files.changelog import BATCH_ID, changelog
 from millrace_jobs.sinks.files.formats import csv_columns, csv_options, require_few_files, spread
-
-BATCH_ID = "_batch_id"
-"""Column that orders the updates of a key: the row with the highest value is current."""
 
 _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
