@@ -74,7 +74,7 @@ def compile_tables(
     """
     held = holds_back(spec)
     meant = parsed.written_out
-    counts, sessions = counts_distinct(meant), changes_sessions(spec, meant)
+    counts, sessions = counts_distinct(spec, meant), changes_sessions(spec, meant)
     beyond_spark = held or keeps_times(spec) or counts or sessions
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, meant):

@@ -5,6 +5,8 @@ Nothing here imports Spark, so that a file can be checked fast.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sqlglot import exp
 
 from millrace_api.model.sources import Watermark
@@ -16,13 +18,20 @@ from millrace_api.sql.parsed_query import ParsedQuery
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query joins, reads or keeps tables, counts rows or values of streams, or has groups that change."""
     of_tables = reads_tables(spec) or query.has_joins or keeps_times(spec)
-    counts = counts_distinct(query) or subtracts_streams(spec, query)
+    counts = counts_distinct(spec, query) or subtracts_streams(spec, query)
     return of_tables or counts or aggregates_changing_groups(spec, query) or changes_sessions(spec, query)
 
 
-def counts_distinct(query: ParsedQuery) -> bool:
-    """Whether a query has a ``count(DISTINCT ...)``, which Spark does not run on streams."""
-    return any(isinstance(call.this, exp.Distinct) for call in query.tree.find_all(exp.Count))
+def counts_distinct(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether a query has a ``count(DISTINCT ...)`` over rows that stream, which Spark's own plan does not have."""
+    counts = (call for call in query.tree.find_all(exp.Count) if isinstance(call.this, exp.Distinct))
+    selects = (call.find_ancestor(exp.Select) for call in counts)
+    return any(select is not None and _reads_stream(spec, select) for select in selects)
+
+
+def _reads_stream(spec: Spec, query: exp.Expr) -> bool:
+    streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
+    return any(table.name.lower() in streams for table in query.find_all(exp.Table))
 
 
 def keeps_times(spec: Spec) -> bool:
@@ -49,10 +58,25 @@ def reads_tables(spec: Spec) -> bool:
 
 def aggregates_changing_groups(spec: Spec, query: ParsedQuery) -> bool:
     """Whether groups, or rows without duplicates, are aggregated again before they are final."""
-    selects = list(query.tree.find_all(exp.Select))
+    if spec.emit is Emit.ON_WINDOW_CLOSE:  # Spark aggregates closed windows itself
+        return False
+    return any(_groupings(part) > 1 for part in _united(query.tree))
+
+
+def _united(query: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the parts of a UNION ALL, none of which aggregates the rows of another; any other query is its own part."""
+    inner = query.unnest()
+    if not isinstance(inner, exp.Union) or inner.args.get("distinct"):
+        yield inner
+        return
+    yield from _united(inner.this)
+    yield from _united(inner.expression)
+
+
+def _groupings(query: exp.Expr) -> int:
+    selects = list(query.find_all(exp.Select))
     grouped = sum(select.args.get("group") is not None or bool(own_aggregates(select)) for select in selects)
-    grouped += sum(bool(each.args.get("distinct")) for each in (*selects, *query.tree.find_all(exp.SetOperation)))
-    return grouped > 1 and spec.emit is not Emit.ON_WINDOW_CLOSE  # Spark aggregates closed windows itself
+    return grouped + sum(bool(each.args.get("distinct")) for each in (*selects, *query.find_all(exp.SetOperation)))
 
 
 def changes_sessions(spec: Spec, query: ParsedQuery) -> bool:
@@ -70,13 +94,8 @@ def own_sessions(select: exp.Select) -> list[exp.Expr]:
 
 def subtracts_streams(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query has EXCEPT or INTERSECT with two sides that stream; Spark's own plan has neither."""
-    streams = {name.lower() for name, source in spec.sources.items() if not source.is_static}
-
-    def reads_stream(side: exp.Expr) -> bool:
-        return any(table.name.lower() in streams for table in side.find_all(exp.Table))
-
     operations = query.tree.find_all(exp.Except, exp.Intersect)
-    return any(reads_stream(each.this) and reads_stream(each.expression) for each in operations)
+    return any(_reads_stream(spec, each.this) and _reads_stream(spec, each.expression) for each in operations)
 
 
 def aggregates_twice(query: ParsedQuery) -> bool:
