@@ -153,7 +153,7 @@ class RelationBuilder:
             rows = rows.where(selection.where)
         if not selection.items:
             return rows
-        marks = [name for name in (OUTPUT, *CLOSINGS.names) if name in rows.columns]
+        marks = [name for name in (OUTPUT, *CLOSINGS.names) if name in rows.columns and name in {OUTPUT, *needed}]
         return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *marks, *CHANGE.names)
 
     def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
