@@ -98,7 +98,7 @@ def test_a_query_that_cannot_go_on_is_refused_and_computes_under_another_name(co
     wait_until(lambda: counting.table(renamed.name) == wanted, "the other query has counted from the beginning")
 
 
-@pytest.mark.slow(minutes=4)
+@pytest.mark.slow(minutes=9)
 def test_an_image_that_is_not_there_is_rolled_back(counting: Counting, tmp_path: Path) -> None:
     query, missing = counting.query, f"{JOBS_IMAGE}:missing"
     counting.start()
