@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from millrace_jobs.changes import FOREVER, OUTPUT, changes_of, net, values_of
 from millrace_jobs.queries.tables.operators.closing import CLOSINGS
-from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult, StoreFolder
+from millrace_jobs.queries.tables.operators.emission import emitted_to
+from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots
 
 _TIMES_IN_SLOT = 22
@@ -68,19 +69,11 @@ class ResultEmission:
 
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Take the changes of a batch, and emit what is due by the watermark; see ``TableOperator``."""
-        made: list[pa.Table] = []
-        result, wakes = OperatorResult(made), []
-        for number, hold in enumerate(self.holds):
-            emitted = changes[0]
-            if hold is not None:
-                held = GroupSlots(StoreFolder(store, f"output-{number}"), self.results, self.slots)
-                emitted = self._due(held, changes[0], watermark, hold)
-                wakes.append(held.wake)
-                result.kept += held.rows
-            if emitted.num_rows:
-                made.append(self._tagged(emitted, number))
-        result.wake = min((wake for wake in wakes if wake is not None), default=None)
-        return result
+
+        def due(held: GroupSlots, hold: Hold) -> pa.Table:
+            return self._due(held, changes[0], watermark, hold)
+
+        return emitted_to(self.holds, changes[0], due, store, self.results, self.slots, self.output)
 
     def _due(self, held: GroupSlots, changes: pa.Table, watermark: int, hold: Hold) -> pa.Table:
         """Return the changes of one output that are due, and hold back all others."""
@@ -98,10 +91,6 @@ class ResultEmission:
 
     def _slots_of(self, rows: pa.Table, hold: Hold) -> NDArray[np.int64]:
         return ((_times(rows, hold) >> _TIMES_IN_SLOT) % self.slots).astype(np.int64)
-
-    def _tagged(self, changes: pa.Table, number: int) -> pa.Table:
-        numbers = pa.array(np.full(changes.num_rows, number, np.int32))
-        return changes.append_column(OUTPUT, numbers).select(self.output.names).cast(self.output)
 
 
 def _times(rows: pa.Table, hold: Hold) -> NDArray[np.int64]:
