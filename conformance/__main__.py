@@ -81,7 +81,9 @@ def main() -> None:
     engines = options.engines.split(",")
     unknown = set(engines) - set(ENGINES)
     if unknown or not queries:
-        parser.error(f"no such engine or query: {', '.join(unknown) or options.queries}: write of {', '.join(ENGINES)}")
+        parser.error(
+            f"no such engine or query: {', '.join(unknown) or options.queries}: choose from {', '.join(ENGINES)}"
+        )
     if options.expected:
         for query in queries:
             (EXPECTED / f"{query.name}.yaml").write_text(expected_text(query), encoding="utf-8")

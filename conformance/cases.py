@@ -77,7 +77,7 @@ class Query:
         definition: where the model defines it.
         words: the question as a user would ask it.
         inputs: ``stream`` or ``table`` by the name of the input.
-        grace: seconds by which an arrival may be behind the newest one of its input.
+        grace: seconds by which an arrival may be behind the newest one of all inputs.
         result: ``stream`` for rows that stay, ``table`` for rows by key that change.
         key: columns that identify a row of a table.
         times: columns of the result that are event times.
