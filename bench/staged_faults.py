@@ -258,8 +258,8 @@ FAULTS = (
     StagedFault(
         hot_key, ("Batches are late", "Falling behind"), "a hot key overloads one worker, under algorithm hash"
     ),
-    StagedFault(stuck_batch, ("A batch takes long",), "a batch is stuck in the user's own code"),
-    StagedFault(broken_broker, ("Failing and starting again",), "the broker of Kafka does not answer"),
+    StagedFault(stuck_batch, ("Own code does not return",), "a batch is stuck in the user's own code"),
+    StagedFault(broken_broker, ("Waiting for Kafka",), "the broker of Kafka does not answer"),
 )
 """In the order of their numbers, which say nothing."""
 

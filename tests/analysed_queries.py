@@ -1,6 +1,7 @@
 """SQL over ``e`` and ``f (at TIMESTAMP, k STRING, n INT, v DOUBLE, b BOOLEAN)`` that Spark accepts, or refuses."""
 
 COLUMNS = "at TIMESTAMP, k STRING, n INT, v DOUBLE, b BOOLEAN"
+_USING = "FROM e JOIN f USING (k) WHERE f.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
 _ON = "ON e.k = f.k AND f.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE"
 
 SOUND = [
@@ -22,9 +23,21 @@ SOUND = [
     f"SELECT e.k, f.n FROM e JOIN f {_ON}",
     "SELECT k, e.n FROM e JOIN f USING (k) WHERE f.at BETWEEN e.at AND e.at + INTERVAL 1 MINUTE",
     f"SELECT n FROM e LEFT SEMI JOIN f {_ON}",
+    f"SELECT f.k, count(*) AS c {_USING} GROUP BY window(e.at, '1 hour'), f.k",
+    f"SELECT e.k, count(*) AS c {_USING} GROUP BY window(e.at, '1 hour', '10 minutes'), e.k",
+    "SELECT v, count(*) AS c FROM e GROUP BY CUBE(k, v)",
+    "SELECT at, n FROM e UNION ALL SELECT k, v FROM f",
 ]  # fmt: skip
 
 REFUSED = {
+    "SELECT v FROM e UNION ALL SELECT b FROM f": "column 1 of the sides of UNION is a number and a boolean (line 1, col",
+    "SELECT k FROM (SELECT k, v FROM e UNION ALL SELECT k, v FROM f) x WHERE v": "the condition v is a number",
+    "SELECT n, count(*) AS c FROM e GROUP BY CUBE(k, v)": "n is not in GROUP BY (line 1, column 8",
+    f"SELECT f.k, count(*) AS c {_USING} GROUP BY e.n": "f.k is not in GROUP BY (line 1, column 8",
+    f"SELECT f.k, count(*) AS c {_USING} GROUP BY window(e.at, '1 hour', '10 minutes'), f.k":
+        "USING makes f.k one with another column: a sliding window keeps only k (line 1, column 8",
+    f"SELECT count(*) AS c FROM e JOIN f {_ON} HAVING min(n) > 1": '"n" is a column of e and of f (line 1, column',
+    "SELECT e.k FROM e NATURAL LEFT SEMI JOIN f": "Spark has no NATURAL LEFT SEMI JOIN (line 1, column 42",
     "SELECT k * at AS x FROM e": "calculates with a time and a text (line 1, column",
     "SELECT * FROM e UNION ALL SELECT k FROM f": "columns (line 1, column 34 of the SQL)",
     "SELECT k, stddev(at) AS s FROM e GROUP BY k": "STDDEV(at) is over a time (line 1, column 11 of the SQL)",

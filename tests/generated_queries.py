@@ -1,11 +1,15 @@
-"""Queries made at random: clauses, joins, streams and tables, emit strategies and sinks, many of which cannot run.
+"""Queries made at random from a grammar, many of which cannot run: ``millrace validate`` and a run agree on each.
 
-``millrace validate`` and a run have to agree on each. Most names exist, so that what a query is made of decides.
+The grammar knows nothing of what can run. It has sources of every kind (streams, tables, static tables), joins of all
+kinds with conditions of all kinds, USING and NATURAL, groups with windows and sessions, HAVING, DISTINCT, set operations,
+WITH and subqueries; emit strategies, sinks with their options, further outputs, algorithms and placements. Most names
+exist and most types fit, so that what a query is made of decides.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 COLUMNS = "at TIMESTAMP, k STRING, n INT, v DOUBLE, b BOOLEAN"
@@ -23,13 +27,20 @@ class _Maker:
         self._draw = draw
         self._one_of = draw.choice
         self._sources = {
-            name: self._source(name) for name in draw.sample(["s", "t", "p", "q"], draw.choice((1, 1, 2, 2, 3)))
+            name: self._source(name) for name in draw.sample(["s", "t", "p", "q", "r"], draw.choice((1, 1, 2, 2, 3)))
         }
+        if self._sources.keys() == {"r"}:  # something has to stream
+            self._sources["s"] = self._source("s")
+        self._ctes: list[str] = []
+        self._named: list[str] = []
 
     def _rarely(self, share: float = 0.1) -> bool:
         return self._draw.random() < share
 
     def _source(self, name: str) -> dict[str, Any]:
+        if name == "r":
+            static = {"keys": self._one_of((["k"], ["k", "n"])), "static": True}
+            return {"files": {"path": "in/r", "format": "json"}, "schema": COLUMNS, "table": static}
         source: dict[str, Any] = {"kafka": {**_KAFKA, "topic": f"in-{name}"}, "schema": COLUMNS}
         table = name in "pq"
         if table or not self._rarely(0.15):
@@ -39,43 +50,93 @@ class _Maker:
         return source
 
     def document(self) -> dict[str, Any]:
-        emit = self._one_of(("OnUpdate", "OnUpdate", "OnUpdate", "OnWindowClose", "OnWindowClose", "OnWindowEnd"))
-        if emit == "OnWindowEnd" and not any("watermark" in source for source in self._sources.values()):
-            emit = "OnUpdate"
-        sink: dict[str, Any] = self._one_of(
-            (
-                {"console": {}},
-                {"files": {"path": "out/results", "format": "csv"}},
-                {"kafka": {**_KAFKA, "topic": "out"}},
-                {"table": {**_KAFKA, "topic": "out"}},
-                {"table": {**_KAFKA, "topic": "out"}},
-            )
-        )
-        if "table" in sink and self._rarely(0.3):
-            sink["table"] = {**sink["table"], "key": self._one_of((["k"], ["k", "n"], ["since"]))}
-        if "kafka" in sink and self._rarely(0.2):
-            sink["kafka"] = {**sink["kafka"], "key": self._one_of((["k"], ["c0"], ["since"]))}
         sql = self._query()
+        self._named = [*re.findall(r"AS (\w+)", sql), "k"]
+        waits = "window(" in sql or self._rarely()
+        emit = self._one_of(("OnUpdate", "OnUpdate", "OnWindowClose", "OnWindowEnd") if waits else ("OnUpdate",))
+        spec: dict[str, Any] = {
+            "sources": self._sources,
+            "query": {"sql": sql},
+            "sink": self._sink("out"),
+            "emit": emit,
+            "partitioner": {"algorithm": self._one_of(("hash", "pkg", "native", "auto"))},
+        }
+        if self._rarely(0.08):
+            emits = self._one_of(("OnUpdate", "OnWindowEnd", "OnWindowClose"))
+            spec["additionalOutputs"] = {"other": {"sink": self._sink("other"), "emit": emits}}
+        if self._rarely(0.05):
+            spec["partitioner"]["placement"] = "Dedicated"
         return {
             "apiVersion": "millrace.io/v1alpha1",
             "kind": "StreamQuery",
             "metadata": {"name": "generated"},
-            "spec": {
-                "sources": self._sources,
-                "query": {"sql": sql},
-                "sink": sink,
-                "emit": emit,
-                "partitioner": {"algorithm": self._one_of(("hash", "pkg", "native", "auto"))},
-            },
+            "spec": spec,
         }
 
-    def _query(self) -> str:
+    def _sink(self, name: str) -> dict[str, Any]:
+        kind = self._one_of(("console", "files", "kafka", "delta", "table", "table", "table"))
+        keys = [self._one_of(self._named) for _ in range(self._one_of((1, 1, 2)))]
+        match kind:
+            case "console":
+                return {"console": {}}
+            case "files":
+                return {"files": {"path": f"{name}/results", "format": self._one_of(("csv", "json", "parquet"))}}
+            case "delta":
+                return {"delta": {"path": f"{name}/delta", **({"key": keys} if self._rarely(0.7) else {})}}
+        sink: dict[str, Any] = {**_KAFKA, "topic": name}
+        if self._rarely(0.3):
+            sink["key"] = keys
         if self._rarely(0.06):
-            union = self._one_of(("UNION ALL", "UNION", "EXCEPT", "INTERSECT"))
-            return f"{self._select()} {union} {self._select()}"
-        if self._rarely(0.04):
-            return f"WITH w AS ({self._select()}) SELECT * FROM w"
-        return self._select()
+            sink["transaction"] = "Partition"
+        if kind == "table" and self._rarely(0.06):
+            sink["history"] = {"topic": f"{name}-history", "retention": "1h"}
+        return {kind: sink}
+
+    def _query(self) -> str:
+        clause = ""
+        if self._rarely(0.08):
+            bodies = []
+            for number in range(self._one_of((1, 1, 2))):
+                bodies.append(f"w{number} AS ({self._rows()})")
+                self._ctes.append(f"w{number}")
+            clause = f"WITH {', '.join(bodies)} "
+        if self._rarely(0.06):
+            return f"{clause}{self._union()}"
+        return f"{clause}{self._select()}"
+
+    def _union(self) -> str:
+        kind = self._one_of(("UNION ALL", "UNION ALL", "UNION ALL", "UNION", "EXCEPT", "INTERSECT"))
+        sides = self._one_of((2, 2, 3))
+        if self._rarely(0.15):
+            return f" {kind} ".join(self._select(1) for _ in range(sides))
+        return f" {kind} ".join(self._rows() for _ in range(sides))
+
+    def _rows(self) -> str:
+        """Return a SELECT with the columns that all sources have."""
+        name = self._one_of([*self._sources, *self._ctes])
+        other = self._one_of([*self._sources])
+        where = f" WHERE {self._condition(['a'])}" if self._rarely(0.25) else ""
+        every = "a.at, a.k, a.n, a.v, a.b"
+        return self._one_of(
+            (
+                f"SELECT * FROM {name} a{where}",
+                f"SELECT {every} FROM {name} a{where}",
+                f"SELECT DISTINCT {every} FROM {name} a{where}",
+                f"SELECT a.at, upper(a.k) AS k, a.n + 1 AS n, a.v, a.b FROM {name} a{where}",
+                f"SELECT {every} FROM {name} a JOIN {other} b ON a.k = b.k{self._range('a', 'b')}{where}",
+                f"SELECT {every} FROM {name} a LEFT JOIN {other} b ON a.k = b.k{self._range('a', 'b')}{where}",
+                f"SELECT max(at) AS at, k, max(n) AS n, sum(v) AS v, any_value(b) AS b FROM {name} a{where} GROUP BY k",
+                f"SELECT window.start AS at, k, count(*) AS n, sum(v) AS v, true AS b FROM {name} a{where} "
+                "GROUP BY window(at, '1 minute'), k",
+                f"SELECT window, window.start AS at, k, count(*) AS n, sum(v) AS v, true AS b FROM {name} a{where} "
+                "GROUP BY window(at, '1 minute'), k",
+                f"SELECT k, sum(n) AS n, avg(v) AS v, true AS b, timestamp'2020-01-01' AS at FROM {name} a{where} GROUP BY k",
+                f"SELECT at, k, count(*) AS n, sum(v) AS v, true AS b FROM {name} a{where} GROUP BY at, k",
+            )
+        )
+
+    def _range(self, left: str, right: str) -> str:
+        return f" AND {_RANGE.format(l=left, r=right)}" if self._rarely(0.7) else ""
 
     def _select(self, depth: int = 0) -> str:
         tables, clause = self._from(depth)
@@ -102,18 +163,10 @@ class _Maker:
         return aliases, " ".join(parts)
 
     def _table(self, name: str, alias: str, depth: int) -> str:
-        if depth == 0 and self._rarely(0.12):
-            return self._one_of(
-                (
-                    f"(SELECT * FROM {name}) {alias}",
-                    f"(SELECT at, k, n, v, b FROM {name} WHERE n > 1) {alias}",
-                    f"(SELECT at, upper(k) AS k, n + 1 AS n, v, b FROM {name}) {alias}",
-                    f"(SELECT max(at) AS at, k, max(n) AS n, sum(v) AS v, any_value(b) AS b FROM {name} GROUP BY k) {alias}",
-                    f"(SELECT window.start AS at, k, count(*) AS n, sum(v) AS v, true AS b FROM {name} "
-                    f"GROUP BY window(at, '1 minute'), k) {alias}",
-                    f"(SELECT k, sum(n) AS n, avg(v) AS v, true AS b, timestamp'2020-01-01' AS at FROM {name} GROUP BY k) {alias}",
-                )
-            )
+        if self._ctes and self._rarely(0.7):
+            return f"{self._one_of(self._ctes)} {alias}"
+        if depth == 0 and self._rarely(0.15):
+            return f"({self._union() if self._rarely(0.12) else self._rows()}) {alias}"
         return f"{name} {alias}" if not self._rarely(0.02) else f"{name} TABLESAMPLE (3 ROWS) {alias}"
 
     def _join(self, name: str, before: list[str], alias: str, depth: int) -> str:
@@ -126,7 +179,7 @@ class _Maker:
                               f"{left}.k = {alias}.k AND {left}.n = {alias}.n", f"upper({left}.k) = {alias}.k",
                               f"{left}.k <=> {alias}.k", f"{left}.n < {alias}.n"))  # fmt: skip
         time = _RANGE.format(l=left, r=alias)
-        on = self._one_of((f" ON {equal}", f" ON {equal} AND {time}", f" ON {equal} AND {time}", " USING (k)",
+        on = self._one_of((f" ON {equal}", f" ON {equal} AND {time}", f" ON {equal} AND {time}", " USING (k)", f" USING (k, {self._one_of('nb')})",
                            f" ON {equal} AND {alias}.at >= {left}.at", f" ON {equal} AND {left}.v > {alias}.v",
                            f" ON {equal} AND {left}.n > 1 AND {time}", f" ON {left}.at = {alias}.at",
                            f" ON {equal} AND {alias}.b", f" ON {equal} AND {time.replace('10 SECONDS', '1 MINUTE -5 SECONDS')}",
@@ -181,7 +234,22 @@ class _Maker:
              f"{self._column(tables, 'k')} LIKE 'a%'", f"{self._column(tables, 'nv')} IN (1, 2)",
              f"{one}" if self._rarely(0.3) else "b IS NULL" if len(tables) == 1 else "true",
              f"NOT {self._column(tables, 'b')}", f"{self._column(tables, 'n')} BETWEEN 1 AND 5",
-             f"k IN (SELECT k FROM {self._one_of(list(self._sources))})" if self._rarely(0.15) else "true")
+             self._subquery(tables[0]) if self._rarely(0.4) else "true")
+        )  # fmt: skip
+
+    def _subquery(self, outer: str) -> str:
+        name = self._one_of([*self._sources, *self._ctes])
+        more = (
+            f" AND {_RANGE.format(l=outer, r='y')}" if self._rarely(0.4) else " AND y.n > 1" if self._rarely() else ""
+        )
+        return self._one_of(
+            (f"{outer}.k IN (SELECT k FROM {name})", f"{outer}.k NOT IN (SELECT k FROM {name})",
+             f"{outer}.k IN (SELECT y.k FROM {name} y WHERE y.n = {outer}.n{more})",
+             f"EXISTS (SELECT 1 FROM {name} y WHERE y.k = {outer}.k{more})",
+             f"EXISTS (SELECT * FROM {name} y WHERE y.k = {outer}.k{more})",
+             f"NOT EXISTS (SELECT 1 FROM {name} y WHERE y.k = {outer}.k{more})",
+             f"{outer}.n > (SELECT max(n) FROM {name})",
+             f"{outer}.n = (SELECT max(y.n) FROM {name} y WHERE y.k = {outer}.k)")
         )  # fmt: skip
 
     def _groups(self, tables: list[str]) -> list[str]:
@@ -189,9 +257,7 @@ class _Maker:
         if self._rarely(0.55):
             at = self._column(tables, ["at"])
             if self._rarely(0.05):
-                at = self._one_of(
-                    (f"{at} + INTERVAL 1 HOUR", f"CAST({at} AS DATE)", f"date_trunc('hour', {at})", "now()")
-                )
+                at = self._one_of((f"{at} + INTERVAL 1 HOUR", f"CAST({at} AS DATE)", f"date_trunc('hour', {at})"))
             length = self._one_of(
                 ("'1 minute'", "'1 minute'", "'1 hour 30 minutes'", "'1 hour', '10 minutes'", "'1 WEEK'")
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +110,8 @@ def _write_class_archive(classes: Path, folder: Path) -> bool:
 
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
-            for algorithm in ("native", "pkg"):
-                with Job(_query(algorithm, folder), once=True, console=Console(file=nowhere)) as job:
+            for query in _queries(folder):
+                with Job(query, once=True, console=Console(file=nowhere)) as job:
                     job.run()
         if process.finish() or not partial.exists():
             return False
@@ -124,20 +124,33 @@ def _write_class_archive(classes: Path, folder: Path) -> bool:
         partial.unlink(missing_ok=True)
 
 
-def _query(algorithm: str, folder: Path) -> StreamQuery:
+def _queries(folder: Path) -> Iterator[StreamQuery]:
+    """Yield a query for each way in which Spark keeps groups: in its own plan, behind workers, and in Python."""
+    sql = "SELECT window.start AS since, word, count(*) AS n FROM s GROUP BY window(at, '1 minute'), word"
+    aggregator = {
+        "aggregator": "millrace_jobs.aggregates.library:TopK",
+        "groupBy": ["word"],
+        "window": {"column": "at", "size": "1m"},
+        "options": {"type": "BIGINT", "column": "number"},
+    }
+    yield _query("native", "native", {"sql": sql}, folder)
+    yield _query("routed", "pkg", {"sql": sql}, folder)
+    yield _query("python", "native", {"python": aggregator}, folder)
+
+
+def _query(name: str, algorithm: str, question: Mapping[str, Any], folder: Path) -> StreamQuery:
     source = {
         "files": {"path": str(folder / "in"), "format": "csv"},
         "schema": "word STRING, number BIGINT, at TIMESTAMP",
         "watermark": {"column": "at", "delay": "5s"},
     }
-    sql = "SELECT window.start AS since, word, count(*) AS n FROM s GROUP BY window(at, '1 minute'), word"
     spec = {
         "sources": {"s": source},
-        "query": {"sql": sql},
-        "sink": {"files": {"path": str(folder / algorithm / "out"), "format": "json"}},
+        "query": question,
+        "sink": {"files": {"path": str(folder / name / "out"), "format": "json"}},
         "partitioner": {"algorithm": algorithm},
         "parallelism": {"initial": 2, "max": 2},
-        "checkpoint": {"uri": (folder / algorithm / "checkpoint").as_uri()},
+        "checkpoint": {"uri": (folder / name / "checkpoint").as_uri()},
     }
-    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": algorithm}}
+    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": name}}
     return StreamQuery.model_validate(document | {"spec": spec})

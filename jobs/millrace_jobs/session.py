@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs import pending
 from millrace_jobs.confinement import VARIABLE, confinement
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.own_code.own_code import current
@@ -227,7 +228,8 @@ def _session(
         logging.getLogger(logger).disabled = quiet
     with jvm.start(settings, quiet=quiet).announced(), interrupt_handler_kept():
         spark = builder.getOrCreate()
-    spark.sparkContext.environment |= requests.environment()  # the JVM may have been started before the job
+    # the JVM may have been started before the job
+    spark.sparkContext.environment |= requests.environment() | pending.environment()
     return spark
 
 

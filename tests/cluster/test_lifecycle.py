@@ -7,7 +7,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -100,21 +102,23 @@ def test_a_query_that_cannot_go_on_is_refused_and_computes_under_another_name(co
 
 @pytest.mark.slow(minutes=4)
 def test_an_image_that_is_not_there_is_rolled_back(counting: Counting, tmp_path: Path) -> None:
-    query, missing = counting.query, f"{JOBS_IMAGE}:missing"
+    query = counting.query
     counting.start()
     query.wait_until_healthy()
     healthy = query.status["revision"]
-    with driver_ends(query):
-        query.patch(image=missing)
-    query.wait(lambda _: query.condition("Degraded").get("reason") == "ImageUnavailable", "its image is missed")
-    assert missing in query.condition("Ready")["message"]
-    counting.wait_for_records()
-    with operator_of_later(query.on, tmp_path):
-        query.wait(lambda _: query.condition("Degraded").get("reason") == "RolledBack", "it is rolled back")
-        said = query.condition("Degraded")["message"]
-        assert "not ready within 10 minutes: container driver: " in said
-        assert missing in said
-        query.wait(lambda status: (status.get("driver") or {}).get("revision") == healthy, "what was healthy runs")
+    with empty_registry(query.on) as registry:
+        missing = f"{registry}/jobs:missing"
+        with driver_ends(query):
+            query.patch(image=missing)
+        query.wait(lambda _: query.condition("Degraded").get("reason") == "ImageUnavailable", "its image is missed")
+        assert missing in query.condition("Ready")["message"]
+        counting.wait_for_records()
+        with operator_of_later(query.on, tmp_path):
+            query.wait(lambda _: query.condition("Degraded").get("reason") == "RolledBack", "it is rolled back")
+            said = query.condition("Degraded")["message"]
+            assert "not ready within 10 minutes: container driver: " in said
+            assert missing in said
+            query.wait(lambda status: (status.get("driver") or {}).get("revision") == healthy, "what was healthy runs")
     query.wait_until_settled()
     counting.wait_for_progress()
     assert query.driver["spec"]["containers"][0]["image"] == f"{JOBS_IMAGE}:{TAG}"
@@ -186,6 +190,29 @@ def operator_of_later(installation: Installation, folder: Path) -> Iterator[None
     finally:
         installation.helm("rollback")
         installation.wait_for_operator()
+
+
+class _NoImages(BaseHTTPRequestHandler):
+    def do_HEAD(self) -> None:
+        self.send_error(404)
+
+    do_GET = do_HEAD  # noqa: N815 - a name that the base class looks for
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def empty_registry(installation: Installation) -> Iterator[str]:
+    """A registry on the node that answers, and has no image: one that does not answer rolls nothing back."""
+    with installation.cluster.inside():
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _NoImages)
+        Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"localhost:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def make_image(name: str, base: str, more: str, folder: Path) -> Path:

@@ -57,10 +57,11 @@ def aggregate(records: Stream, group: Grouping, function: Callable[[Stream], Any
 
 
 def sessions(records: Stream, group: Grouping, gap: Time, function: Callable[[Stream], Any]) -> EvolvingTable:
-    """Return the table of aggregates over sessions: records of a group with less than ``gap`` between neighbours.
+    """Return the table of aggregates over sessions: records of a group with at most ``gap`` from one to the next.
 
-    A key is a group's key and the start of a session. The paper names sessions only in a footnote. With the records up to
-    the time of a version, a session grows at its end alone, so that its start identifies it in all versions.
+    A key is a group's key and the start of a session. The paper names sessions only in a footnote; records exactly ``gap``
+    apart are in one session, as in Spark, whose ``session_window`` queries use. With the records up to the time of a
+    version, a session grows at its end alone, so that its start identifies it in all versions.
     """
     table = EvolvingTable()
     for time in sorted({each.t for each in records}):
@@ -68,7 +69,7 @@ def sessions(records: Stream, group: Grouping, gap: Time, function: Callable[[St
             members = sorted(
                 (each for each in records if each.t <= time and key in group(each)), key=lambda each: each.t
             )
-            apart = [at for at in range(1, len(members)) if members[at].t - members[at - 1].t >= gap]
+            apart = [at for at in range(1, len(members)) if members[at].t - members[at - 1].t > gap]
             last = tuple(members[apart[-1] if apart else 0 :])
             table.update(Record(time, (key, last[0].t), function(last)))
     return table

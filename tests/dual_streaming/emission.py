@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from .aggregation import Grouping, Step
-from .streams import Key, StreamRecord, Time
+from .streams import Key, Stream, StreamRecord, Time
 
 
 class Strategy(StrEnum):
-    """When the results of a window are emitted."""
+    """When the results of a window are emitted, of which that of a join is around each record."""
 
     EVERY_UPDATE = "every update"
     WINDOW_END = "first at the window's end, and then every update"
@@ -70,3 +70,31 @@ def emitted(
             elif is_new:
                 open_windows[key] = end(key)
     return [*output, *close(until)]
+
+
+def shown(
+    results: Stream,
+    is_outer: Callable[[StreamRecord], bool],
+    size: Time,
+    strategy: Strategy,
+    *,
+    event_time: Time,
+    delay: Time,
+) -> Stream:
+    """Return the results of a join of what has arrived that an output has by now (section 5.3.2).
+
+    Args:
+        results: all results of the records that have arrived.
+        is_outer: whether a result has no partner.
+        size: how long after the time of a result its last partner can be.
+        strategy: WINDOW_END delays outer results alone, and FINAL whatever can change.
+        event_time: event time by now, which is ahead of the watermark by ``delay``.
+        delay: how late records can come.
+    """
+    return tuple(
+        each
+        for each in results
+        if strategy is Strategy.EVERY_UPDATE
+        or (strategy is Strategy.WINDOW_END and (not is_outer(each) or each.t + size < event_time))
+        or (strategy is Strategy.FINAL and each.t + size < event_time - delay)
+    )

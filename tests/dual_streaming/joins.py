@@ -40,17 +40,32 @@ JoinKey = Callable[[Any], Key]
 """The join attribute of a record (``g``); None joins with nothing."""
 
 
+Condition = Callable[[Any, Any], bool]
+"""A further condition on the values of a left and a right record with equal join attributes.
+
+The paper has equi-joins alone. As in relational systems, records that do not fulfil it are no partners, also for
+outer results.
+"""
+
+
+def always(left: Any, right: Any) -> bool:
+    """Return True: the condition of an equi-join."""
+    return True
+
+
 class Band(NamedTuple):
-    """What makes two stream records partners: equal join attributes, and times at most ``size`` apart."""
+    """What makes two stream records partners: equal join attributes, times at most ``size`` apart, and a condition."""
 
     left: JoinKey
     right: JoinKey
     size: Time
+    condition: Condition = always
 
     def joins(self, left: StreamRecord, right: StreamRecord) -> bool:
         """Return whether two records join."""
         key = self.left(left)
-        return key is not None and key == self.right(right) and abs(left.t - right.t) <= self.size
+        near = key is not None and key == self.right(right) and abs(left.t - right.t) <= self.size
+        return near and self.condition(left.v, right.v)
 
 
 def of_streams(left: Stream, right: Stream, band: Band, join_type: JoinType = JoinType.INNER) -> Stream:
@@ -71,6 +86,38 @@ def of_streams(left: Stream, right: Stream, band: Band, join_type: JoinType = Jo
         lonely = [other for other in right if not any(band.joins(one, other) for one in left)]
         results += [Record(other.t, (None, other.o), (None, other.v)) for other in lonely]
     return stream(results)
+
+
+def having_partner(left: Stream, right: Stream, band: Band, *, exists: bool) -> Stream:
+    """Return the left records that join with a right one, or with none (``filter`` by an existential predicate)."""
+    return stream(one.record for one in left if any(band.joins(one, other) for other in right) == exists)
+
+
+def having_row(
+    records: Stream, table: EvolvingTable, key: JoinKey, *, exists: bool, condition: Condition = always
+) -> Stream:
+    """Return the records that a table has a record for at their own time, or has none."""
+    joined = of_stream_and_table(records, table, key, JoinType.LEFT, condition)
+    met = {each.k for each in joined if each.v[1] is not None}
+    return stream(each.record for each in records if (each.o in met) == exists)
+
+
+def rows_having_row(
+    left: EvolvingTable, right: EvolvingTable, keys: Sequence[JoinKey], *, exists: bool, condition: Condition = always
+) -> EvolvingTable:
+    """Return the rows of a table that another one has a row for, or has none, in each version."""
+    joined = of_tables(left, right, keys, JoinType.LEFT, condition)
+    result = EvolvingTable()
+    before: dict[Key, Any] = {}
+    for time in joined.times:
+        rows = {key[0]: record.v[0] for key, record in joined.at(time).items()}
+        met = {key[0] for key in joined.at(time) if key[1] is not None}
+        now = {key: value for key, value in rows.items() if (key in met) == exists}
+        for key in sorted({*before, *now}, key=repr):
+            if before.get(key) != now.get(key):
+                result.update(Record(time, key, now.get(key)))
+        before = now
+    return result
 
 
 def of_streams_eagerly(
@@ -115,19 +162,30 @@ def by_time(left: Stream, right: Stream) -> list[tuple[Side, StreamRecord]]:
 
 
 def of_stream_and_table(
-    records: Stream, table: EvolvingTable, key: JoinKey, join_type: JoinType = JoinType.INNER
+    records: Stream,
+    table: EvolvingTable,
+    key: JoinKey,
+    join_type: JoinType = JoinType.INNER,
+    condition: Condition = always,
 ) -> Stream:
-    """Return each record with the table's record at its own time (definitions 68 and 69); inner and left alone exist.
+    """Return each record with the table's record at its own time (definitions 68 and 69).
 
-    A result's key is the offset of its stream record.
+    A result's key is the offset of its stream record. The paper has no right and full joins, since a table's updates join
+    passively. Here they have, as in the join of two streams, each record of the table's changelog that no stream record
+    has met, at its own time; its key is that of the table's record, with its time.
     """
-    assert not join_type.of_right, "a table's records join passively"
-    found = [(each, None if key(each) is None else table.lookup(key(each), each.t)) for each in records]
-    return stream(
+    looked_up = [(each, None if key(each) is None else table.lookup(key(each), each.t)) for each in records]
+    found = [(each, partner if partner and condition(each.v, partner.v) else None) for each, partner in looked_up]
+    results = [
         Record(each.t, each.o, (each.v, partner and partner.v))
         for each, partner in found
         if partner is not None or join_type.of_left
-    )
+    ]
+    if join_type.of_right:
+        met = {(partner.t, partner.k) for _, partner in found if partner is not None}
+        lonely = [each for each in table.changelog if each.v is not None and (each.t, each.k) not in met]
+        results += [Record(each.t, (None, each.t, each.k), (None, each.v)) for each in lonely]
+    return stream(results)
 
 
 def of_stream_and_table_eagerly(
@@ -157,7 +215,11 @@ def of_stream_and_table_eagerly(
 
 
 def of_tables(
-    left: EvolvingTable, right: EvolvingTable, keys: Sequence[JoinKey], join_type: JoinType = JoinType.INNER
+    left: EvolvingTable,
+    right: EvolvingTable,
+    keys: Sequence[JoinKey],
+    join_type: JoinType = JoinType.INNER,
+    condition: Condition = always,
 ) -> EvolvingTable:
     """Return the join of two tables, version by version (definition 74).
 
@@ -167,7 +229,7 @@ def of_tables(
     result = EvolvingTable()
     before: dict[Key, Record] = {}
     for time in sorted({*left.times, *right.times}):
-        now = _joined(left.at(time).values(), right.at(time).values(), keys, join_type)
+        now = _joined(left.at(time).values(), right.at(time).values(), keys, join_type, condition)
         for key in sorted({*before, *now}, key=repr):
             if before.get(key) != now.get(key):
                 result.update(Record(time, key, now[key].v if key in now else None))
@@ -176,11 +238,18 @@ def of_tables(
 
 
 def _joined(
-    left: Iterable[Record], right: Iterable[Record], keys: Sequence[JoinKey], join_type: JoinType
+    left: Iterable[Record],
+    right: Iterable[Record],
+    keys: Sequence[JoinKey],
+    join_type: JoinType,
+    condition: Condition,
 ) -> dict[Key, Record]:
     left, right = list(left), list(right)
     pairs = [
-        (one, other) for one in left for other in right if keys[0](one) is not None and keys[0](one) == keys[1](other)
+        (one, other)
+        for one in left
+        for other in right
+        if keys[0](one) is not None and keys[0](one) == keys[1](other) and condition(one.v, other.v)
     ]
     found: list[tuple[Record | None, Record | None]] = [*pairs]
     if join_type.of_left:

@@ -16,6 +16,13 @@ STREAMS = f"SELECT e.n, e.who, c.n AS m FROM events e {{join}} clicks c ON e.who
 VERSIONS = "SELECT e.n, e.who, p.n AS price FROM events e {join} prices p ON p.who = e.who"
 LATEST = """
     SELECT coalesce(p.who, q.who) AS user, p.n AS price, q.n AS plan FROM prices p {join} plans q ON p.who = q.who"""
+COMPARED = """
+    SELECT p.who AS user, q.who AS planned, p.n AS price, q.n AS plan FROM prices p {join} plans q
+    ON p.who = q.who AND p.n > 10 * q.n"""
+COMMON = "SELECT who AS user, p.n AS price, q.n AS plan FROM prices p {join} plans q USING (who)"
+EXISTING = """
+    SELECT p.who AS user, p.n AS price FROM prices p
+    WHERE {join} (SELECT 1 FROM plans q WHERE q.who = p.who AND p.n > 10 * q.n)"""
 PAIRS = f"FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
 GROUPED = [
     # what users spend at most on an event, on average: groups of groups
@@ -47,6 +54,11 @@ GROUPED = [
            FROM prices p JOIN plans q ON p.who = q.who GROUP BY q.n HAVING total > 30""",
         ["plan"],
     ),
+    (
+        """SELECT q.n AS plan, max(p.n) AS most, min_by(p.who, p.n) AS least
+           FROM prices p JOIN plans q ON p.who = q.who GROUP BY q.n""",
+        ["plan"],
+    ),
 ]
 NEWEST = "SELECT who, max_by(n, {table}.at) AS n FROM {table} GROUP BY who"
 
@@ -56,7 +68,7 @@ def duckdb_version(sql, join):
     if "plans" in sql:
         newest = {table: NEWEST.format(table=table) for table in ("prices", "plans")}
         return sql.replace("FROM prices p", f"FROM ({newest['prices']}) p").replace(
-            f"{join} plans q", f"{join} ({newest['plans']}) q"
+            " plans q", f" ({newest['plans']}) q"
         )
     if "prices" in sql:
         return sql.replace(join, f"ASOF {join}").replace("ON p.who = e.who", "ON p.who = e.who AND e.at >= p.at")
@@ -71,6 +83,12 @@ def duckdb_version(sql, join):
         (STREAMS, "FULL JOIN", ["n", "m"], True),
         (VERSIONS, "JOIN", ["n"], False),
         (VERSIONS, "LEFT JOIN", ["n"], False),
+        (VERSIONS, "RIGHT JOIN", ["n", "price"], True),
+        (VERSIONS, "FULL JOIN", ["n", "price"], True),
+        (COMPARED, "FULL JOIN", ["user", "planned"], True),
+        (COMMON, "FULL JOIN", ["user"], True),
+        (EXISTING, "EXISTS", ["user"], True),
+        (EXISTING, "NOT EXISTS", ["user"], True),
         (LATEST, "JOIN", ["user"], True),
         (LATEST, "LEFT JOIN", ["user"], True),
         (LATEST, "FULL JOIN", ["user"], True),
@@ -144,12 +162,12 @@ HELD_BACK = [
         ["since", "who"],
         True,
     ),
-    # the inner windows are final, and the outer ones wait for their own end
+    # inner groups that late records correct are taken out of the extreme, and put in again
     (
         """SELECT since, max(n) AS most, count(*) AS users
            FROM (SELECT {start} AS since, e.who, count(*) AS n FROM events e GROUP BY {window}, e.who) GROUP BY since""",
         ["since"],
-        False,
+        True,
     ),
 ]
 IN_DUCKDB = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,9 @@ import pytest
 
 from lab import topics
 from lab.kafka import Broker, running_broker
+from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
+from millrace_jobs import pending
 from millrace_jobs.kafka import cluster
 from millrace_jobs.sources.kafka import range_reader
 
@@ -39,6 +42,17 @@ def meanwhile(read: Callable[[], T], *actions: Callable[[], object]) -> T:
 def seconds(number: float) -> Callable[[], None]:
     """Let so much time pass."""
     return lambda: time.sleep(number)
+
+
+def what_is_waited_for() -> list[str]:
+    """What the page of a run would say half a minute from now, if nothing changed."""
+    return [str(call) for call in pending.WATCH.lasting(time.monotonic() + 30)]
+
+
+def named(doing: str) -> Callable[[], None]:
+    """Go on once the broker is named as what is waited for."""
+    sentence = re.compile(rf"Kafka at \S+ cannot be reached .*while {doing}.*, for \d+ s so far")
+    return lambda: wait_until(lambda: any(map(sentence.fullmatch, what_is_waited_for())))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,9 @@ def test_a_broker_that_pauses_for_30_seconds_costs_no_record(shaken, filled, tmp
 def test_a_broker_that_is_killed_and_comes_back_costs_no_record(shaken, filled, tmp_path):
     found, blocks = first_blocks(shaken, tmp_path, filled)
     shaken.kill()
-    assert meanwhile(lambda: the_rest(found, blocks), seconds(1), shaken.start) == expected()
+    of_the_topic = named(rf"reading topic {filled}, partition \d, from offset \d+ on")
+    assert meanwhile(lambda: the_rest(found, blocks), of_the_topic, shaken.start) == expected()
+    assert what_is_waited_for() == []
 
 
 def test_a_network_that_is_cut_for_a_while_costs_no_record(shaken, filled, tmp_path):
@@ -108,8 +124,9 @@ def test_the_end_of_the_next_batch_is_asked_for_until_the_broker_is_back(shaken,
     source = opened(shaken, tmp_path, {"topic": topic})
     start = source.initial()
     shaken.kill()
-    end = meanwhile(lambda: source.latest(start, everything=False), seconds(1), shaken.start)
+    end = meanwhile(lambda: source.latest(start, everything=False), named("(asking|looking) for .*"), shaken.start)
     assert end == {topic: {"0": 1}}
+    assert what_is_waited_for() == []
 
 
 def test_corrupted_records_are_never_passed_over(shaken, tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
-from millrace_jobs.sinks.files.sink import BATCH_ID
+from millrace_jobs.sinks.files.changelog import BATCH_ID
 from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 

@@ -53,6 +53,46 @@ def test_a_stream_meets_the_version_of_a_table_at_its_own_time(tmp_path, join):
     assert rows == duckdb_rows(project, asof)
 
 
+def test_an_outer_join_compares_columns_of_both_streams(tmp_path):
+    sql = f"""
+        SELECT e.n, c.n AS m FROM events e FULL JOIN clicks c ON e.who = c.who AND {NEAR} AND abs(c.n - 700) > e.n * 2
+        AND (e.n < 150 OR c.n % 3 = 0)"""
+    project, rows = run(tmp_path, sql, emit="OnWindowClose")
+    assert rows == duckdb_rows(project, sql)
+
+
+def test_an_outer_join_compares_a_record_with_the_version_at_its_time(tmp_path):
+    sql = "SELECT e.n, p.n AS price FROM events e LEFT JOIN prices p ON p.who = e.who AND e.n > 3 * p.n + 20"
+    project, rows = run(tmp_path, sql)
+    asof = """
+        SELECT e.n, CASE WHEN e.n > 3 * p.n + 20 THEN p.n END AS price
+        FROM events e ASOF LEFT JOIN prices p ON p.who = e.who AND e.at >= p.at"""
+    expected = duckdb_rows(project, asof)
+    assert rows == expected
+    assert 0 < sum(price == "" for _, price in expected.elements()) < len(expected)
+
+
+def test_a_full_join_with_a_table_has_the_versions_that_no_record_met(tmp_path):
+    """Files have those that have ended: the newest one may still meet a record."""
+    sql = "SELECT e.n, p.who, p.n AS price FROM events e FULL JOIN prices p ON p.who = e.who"
+    project, rows = run(tmp_path, sql)
+    asof = "SELECT e.n, p.who, p.n FROM events e ASOF FULL JOIN prices p ON p.who = e.who AND e.at >= p.at"
+    newest = "SELECT NULL, who, max_by(n, prices.at) FROM prices GROUP BY who"
+    expected = duckdb_rows(project, asof) - duckdb_rows(project, newest)
+    assert rows == expected
+    assert any(n == "" for n, *_ in expected)
+    assert any(who == "" for _, who, _ in expected)
+
+
+def test_records_without_a_row_in_a_table_are_those_of_not_exists(tmp_path):
+    sql = "SELECT e.n FROM events e WHERE NOT EXISTS (SELECT 1 FROM prices p WHERE p.who = e.who AND p.n % 2 = 1)"
+    project, rows = run(tmp_path, sql)
+    asof = """
+        SELECT e.n FROM events e ASOF LEFT JOIN prices p ON p.who = e.who AND e.at >= p.at
+        WHERE p.n IS NULL OR p.n % 2 = 0"""
+    assert rows == duckdb_rows(project, asof)
+
+
 def test_late_records_are_counted_and_left_out(tmp_path):
     sql = f"SELECT e.n, c.n AS m FROM events e JOIN clicks c ON e.who = c.who AND {NEAR}"
     project, file = joining(tmp_path, sql)

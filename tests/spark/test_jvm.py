@@ -35,6 +35,9 @@ class NoZygote:
     def __init__(self, *, quiet, grouping):
         self.settings = {}
 
+    def start(self):
+        pass
+
     def finish(self):
         pass
 

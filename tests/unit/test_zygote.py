@@ -54,6 +54,7 @@ def folder(tmp_path_factory):
 def serving():
     """A zygote; yields what processes that ask it have in their environment."""
     zygote = Zygote(quiet=False)
+    zygote.start()
     place = Path(zygote.settings["MILLRACE_ZYGOTE"]).parent
     try:
         assert place.exists()
@@ -232,7 +233,7 @@ def test_a_zygote_that_goes_before_it_answers_is_done_without(folder, tmp_path):
 
 def test_a_zygote_ends_with_its_starter_once_its_children_have_ended(folder):
     program = (
-        "import json, time; from millrace_jobs.process.zygote import Zygote; zygote = Zygote(quiet=True); "
+        "import json, time; from millrace_jobs.process.zygote import Zygote; zygote = Zygote(quiet=True); zygote.start(); "
         "print(json.dumps([zygote._process.pid, zygote.settings]), flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
@@ -252,6 +253,7 @@ def test_a_zygote_ends_with_its_starter_once_its_children_have_ended(folder):
 def test_children_of_a_zygote_for_grouping_begin_with_what_that_takes(folder):
     (folder / "loaded.py").write_text("import sys; print({'pyarrow.acero', 'numba.core.types'} <= sys.modules.keys())")
     zygote = Zygote(quiet=False, grouping=True)
+    zygote.start()
     try:
         environment = os.environ | zygote.settings | {"MILLRACE_PYTHON": sys.executable, "PYTHONPATH": str(folder)}
         found = subprocess.run([PYTHON, "-m", "loaded"], env=environment, cwd=folder, capture_output=True, text=True)
@@ -260,8 +262,11 @@ def test_children_of_a_zygote_for_grouping_begin_with_what_that_takes(folder):
     assert found.stdout.strip() == "True", found.stderr
 
 
-def test_a_zygote_that_is_ended_at_once_leaves_no_folder():
+@pytest.mark.parametrize("is_started", [True, False])
+def test_a_zygote_that_is_ended_at_once_leaves_no_folder(is_started):
     zygote = Zygote(quiet=True)
+    if is_started:
+        zygote.start()
     zygote.end()
     assert not Path(zygote.settings["MILLRACE_ZYGOTE"]).parent.exists()
 

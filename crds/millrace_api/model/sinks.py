@@ -32,7 +32,7 @@ def result_file(batch: int, index: int, format: str) -> str:
 
 
 class FilesSinkSpec(SinkKind):
-    """Appends to files: final rows under OnWindowClose; otherwise every update, with ``_batch_id``."""
+    """Appends to files: results, or with a key the changelog of a table; not only final ones have ``_batch_id``."""
 
     path: Annotated[Path, External(ExternalKind.DATA)] = Field(
         description="Folder for the results, or s3a:// with a bucket and a prefix.",
@@ -50,6 +50,13 @@ class FilesSinkSpec(SinkKind):
         description="Maximum number of files that a batch adds to each of these folders, or to the path without "
         "partitionBy; default: one with partitionBy, else one of each task.",
         examples=[1],
+    )
+    key: tuple[ColumnName, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Columns that identify a row. With a key, the files are the changelog of a table: for each row "
+        "that a batch adds, replaces or removes, one row with the columns _operation, _time and _batch_id.",
+        examples=[["customer"]],
     )
 
     @property
@@ -271,14 +278,19 @@ class OutputSinkSpec(Model):
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns that the user has written; empty for kinds that have none."""
-        keyed = self.kafka or self.table or self.database or self.lakehouse
+        keyed = self.files or self.kafka or self.table or self.database or self.lakehouse
         return () if keyed is None else keyed.key
 
     @property
     def replaces_rows(self) -> bool:
         """Whether results are rows of a table, which later results replace and remove."""
-        keyed = self.database or self.lakehouse
+        keyed = self.files or self.database or self.lakehouse
         return self.table is not None or (keyed is not None and bool(keyed.key))
+
+    @property
+    def has_changelog(self) -> bool:
+        """Whether results are rows of a table whose changes are appended to files."""
+        return self.files is not None and bool(self.files.key)
 
     @property
     def appends_once(self) -> bool:

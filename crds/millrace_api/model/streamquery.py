@@ -237,6 +237,14 @@ class Spec(Model):
             lambda spec: not spec.sink.has_history or _may_keep_history(spec),
         ),
         Rule(
+            "a changelog in files needs query.sql and a watermark",
+            "add the source's watermark, or leave key out",
+            ("sink",),
+            "!has(self.sink.files) || !has(self.sink.files.key) || self.sink.files.key.size() == 0 || "
+            "(has(self.query.sql) && self.sources.exists(name, has(self.sources[name].watermark)))",
+            lambda spec: not spec.sink.has_changelog or _has_sql_and_event_time(spec),
+        ),
+        Rule(
             "lookups are in the table of spec.sink",
             "write sink.table, or leave lookups out",
             ("lookups",),
@@ -307,15 +315,16 @@ class Spec(Model):
     sink: Annotated[SinkSpec, REPLACED, FREE] = Field(description="Where the results go.", examples=["{console: {}}"])
     emit: Annotated[Emit, REPLACED, CheckpointChange.EMIT] = Field(
         default=Emit.ON_UPDATE,
-        description="OnUpdate: every change at once. OnWindowEnd: first when event time reaches the window's end, then "
-        "every change. OnWindowClose: final results only.",
+        description="OnUpdate: every change at once. OnWindowEnd: groups first when event time reaches the window's "
+        "end, and rows of outer joins without a partner when it passes the join's range; then every change. "
+        "OnWindowClose: final results only.",
     )
     additional_outputs: Annotated[dict[OutputName, OutputSpec] | None, REPLACED, CheckpointChange.EMIT] = Field(
         default=None,
         min_length=1,
         max_length=4,
-        description="More outputs of the same groups of windows, by name: each has its own strategy and sink, and the "
-        "groups are computed once for all.",
+        description="More outputs of the same groups or joins, by name: each has its own strategy and sink, and the "
+        "results are computed once for all.",
     )
     batch_interval: Annotated[PositiveDuration, REPLACED, FREE] = Field(
         default=PositiveDuration("2s"), description="Time from one micro-batch to the next."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from millrace_api.errors import MillraceError, Problem, suggest
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.clause_checks import clause_problems, comment_problems
+from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
 from millrace_api.sql.dialect import FUNCTIONS, problem_at, start_of
 from millrace_api.sql.event_times import unclosed_groups
 from millrace_api.sql.grouping_checks import grouping_problems
@@ -61,12 +62,14 @@ def check_sql(
         return list(error.problems)
     if refused := [*size_problems(parsed.tree), *comment_problems(text)]:
         return refused
-    query = parsed.copy()  # hints and event times are rewritten
+    try:
+        query = with_ctes_written_out(parsed.tree, keeps_unread=True)  # a copy: hints and event times are rewritten
+    except MillraceError as error:
+        return list(error.problems)
     for hint in list(query.find_all(exp.Hint)):
         hint.pop()  # hints name tables by alias, and Spark ignores unknown names
-    problems = list(_unknown_tables(text, query, tables))
-    if problems:
-        return problems  # the columns of a missing table are unknown, so further checks would guess
+    if refused := [*size_problems(query), *_unknown_tables(text, query, tables)]:
+        return refused  # the columns of a missing table are unknown, so further checks would guess
     if refused := list(star_problems(text, query, tables)):
         return refused
     query, tables = with_time_columns(query, tables)
@@ -78,7 +81,7 @@ def check_sql(
     if not more_functions:
         problems += islice(_unknown_functions(text, query, (*own_functions, *own_aggregates)), _MOST)
     problems += _unknown_ordinals(query)
-    problems += _uneven_sides(text, query, tables)
+    problems += _uneven_sides(text, scopes, tables)
     if not problems:
         kinds = _ColumnKinds(columns, tables)
         for scope in scopes:
@@ -88,6 +91,7 @@ def check_sql(
             own = (node for node in scope.walk() if places[id(node)].select is scope.expression)
             problems += islice(kind_problems(text, own, kinds.of(scope)), _MOST)
             problems += session_problems(text, scope, tables) if as_stream else ()
+        problems += _unlike_sides(text, scopes, kinds, tables)
     problems += window_problems(text, scopes, tables, emit)
     streams = {name: table for name, table in tables.items() if not table.static}
     if not problems and not any(table.name.lower() in streams for table in query.find_all(exp.Table)):
@@ -104,7 +108,7 @@ def check_sql(
 
 
 def _unknown_tables(text: str, query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
-    defined = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    defined = set() if has_ctes(query) else {cte.alias.lower() for cte in query.find_all(exp.CTE)}
     for table in query.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue  # a table-valued function
@@ -141,19 +145,52 @@ def _unknown_ordinals(query: exp.Query) -> Iterator[Problem]:
                 yield Problem(f"GROUP BY {node.name} is not a position in the SELECT list", hint)
 
 
-def _uneven_sides(text: str, query: exp.Query, tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+def _uneven_sides(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
     """Yield UNIONs and the like whose sides have different numbers of columns, as far as these are known."""
     columns = {name: None if table.columns is None else [each.name for each in table.columns]
                for name, table in tables.items()}  # fmt: skip
-    for operation in query.find_all(exp.SetOperation):
-        one, other = (
-            expanded_names(traverse_scope(side.unnest())[-1], columns)
-            for side in (operation.this, operation.expression)
-        )
+    known = {id(scope.expression): scope for scope in scopes}
+    for operation in (scope.expression for scope in scopes if isinstance(scope.expression, exp.SetOperation)):
+        sides = [known.get(id(side.unnest())) for side in (operation.this, operation.expression)]
+        one, other = (None if side is None else expanded_names(side, columns) for side in sides)
         if operation.args.get("by_name") or one is None or other is None or len(one) == len(other):
             continue
         message = f"the sides of {operation.key.upper()} have {len(one)} and {len(other)} columns"
         yield problem_at(text, start_of(operation.expression), message, "select as many on both sides")
+
+
+def _unlike_sides(
+    text: str, scopes: Sequence[Scope], kinds: _ColumnKinds, tables: Mapping[str, SourceTable]
+) -> Iterator[Problem]:
+    """Yield UNIONs and the like with a column whose types on both sides do not fit, as far as these are known."""
+    known = {id(scope.expression): scope for scope in scopes}
+    columns = {name: None if table.columns is None else [each.name for each in table.columns]
+               for name, table in tables.items()}  # fmt: skip
+
+    def sides(node: exp.Expr) -> list[list[Kind | None]]:
+        """Return the kinds of the columns of each SELECT below a set operation."""
+        node = node.unnest()
+        if isinstance(node, exp.SetOperation):
+            return [*sides(node.this), *sides(node.expression)]
+        scope = known.get(id(node))
+        if scope is None or not isinstance(node, exp.Select):
+            return [[]]
+        if any(item.is_star for item in node.selects):
+            names = expanded_names(scope, columns) if len(node.selects) == 1 else None
+            return [[kinds.of(scope)(exp.column(name)) for name in names or ()]]
+        return [[kind_of(item.unalias(), kinds.of(scope)) for item in node.selects]]
+
+    for operation in (scope.expression for scope in scopes if isinstance(scope.expression, exp.SetOperation)):
+        one, other = (
+            [kinds_of[0] if len(set(kinds_of)) == 1 else None for kinds_of in zip(*sides(side), strict=False)]
+            for side in (operation.this, operation.expression)
+        )
+        for place, pair in enumerate(zip(one, other, strict=False), 1):
+            unlike = {"text", *pair, None} - {"text", None}
+            if len(unlike) > 1 and unlike != {"time", "date"}:
+                message = f"column {place} of the sides of {operation.key.upper()} is a {pair[0]} and a {pair[1]}"
+                yield problem_at(text, start_of(operation.expression), message, "write a CAST, or order them alike")
+                break
 
 
 class _ColumnKinds:
@@ -187,12 +224,33 @@ class _ColumnKinds:
             table = self._tables.get(source.name.lower())
             found = None if table is None else table.column(parts[-1])
             return None if found is None else kind_of_type(found.type)
+        if source.set_operation_scopes:
+            return self._kind_in_all(source, parts[-1])
         items = source.expression.selects if isinstance(source.expression, exp.Select) else []
         inner = self.of(source)
         if len(items) == 1 and items[0].is_star and len(source.selected_sources) == 1:
             return inner(exp.column(parts[-1]))
         named = [item for item in items if item.alias_or_name.lower() == parts[-1]]
         return kind_of(named[0].unalias(), inner) if len(named) == 1 and not source.outer_columns else None
+
+    def _kind_in_all(self, operation: Scope, name: str) -> Kind | None:
+        """Return the kind of a column that a set operation has from all its sides."""
+        names, kinds = self._columns.of(operation), set()
+        for side in operation.set_operation_scopes:
+            own, select = self._columns.of(side), side.expression
+            if names is None or own is None or len(names) != len(own) or name not in names:
+                return None
+            same = [*own][[*names].index(name)]
+            if side.set_operation_scopes:
+                kinds.add(self._kind_in_all(side, same))
+                continue
+            items = select.selects if isinstance(select, exp.Select) else []
+            if len(items) == 1 and items[0].is_star:
+                kinds.add(self.of(side)(exp.column(same)))
+                continue
+            named = [item for item in items if item.alias_or_name.lower() == same]
+            kinds.add(kind_of(named[0].unalias(), self.of(side)) if len(named) == 1 else None)
+        return kinds.pop() if len(kinds) == 1 else None
 
 
 class _Place(NamedTuple):

@@ -27,6 +27,9 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
             hint = "give it NULL for the other records: write CASE WHEN ... THEN x END for its argument x"
             message = f"FILTER is not possible with the aggregator {node.this.name}"
             yield problem_at(text, node.this.meta.get("start"), message, hint)
+        elif isinstance(node, exp.Join) and node.method and node.kind in ("SEMI", "ANTI"):
+            message = f"Spark has no {node.method} {node.side} {node.kind} JOIN".replace("  ", " ")
+            yield problem_at(text, start_of(node.this), message, "name the columns: write USING (...)")
         elif isinstance(node, exp.Placeholder):
             name = f":{node.this}" if node.this else "?"
             yield Problem(f"the SQL has the parameter {name}, which has no value", "write the value itself")

@@ -136,10 +136,20 @@ _INTERVAL_UNITS = {
 _AMOUNTS = (TokenType.NUMBER, TokenType.STRING)
 _NO_UNIT = "is no unit of an INTERVAL"
 
+FROM_CTE = "from_cte"
+"""Mark of a SELECT that stands in the place of a CTE's name."""
+
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
 _MOST_STEPS = 250_000
 """Tokens that the parser may read, each as often as it does; a text of 64 KiB has at most a quarter of that."""
+
+
+class WeightedQuantile(exp.Quantile):
+    """``percentile(x, p, frequency)``, whose third argument sqlglot would drop."""
+
+    arg_types: ClassVar = {"this": True, "quantile": True, "frequency": False}
+    _sql_names: ClassVar = ["PERCENTILE"]
 
 
 class StreamingSql(Spark):
@@ -155,7 +165,16 @@ class StreamingSql(Spark):
         KEYWORDS: ClassVar = {word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}
 
     class Generator(SparkGenerator):
-        """Generator of Spark that writes literals of type TIME as literals, although sqlglot parses them as casts."""
+        """Generator of Spark that writes literals of type TIME as literals, although sqlglot parses them as casts.
+
+        It also writes the third argument of ``max_by`` and ``min_by``, which Spark has since 4.2.
+        """
+
+        TRANSFORMS: ClassVar = {
+            **SparkGenerator.TRANSFORMS,
+            exp.ArgMax: lambda self, call: self.func("MAX_BY", call.this, call.expression, call.args.get("count")),
+            exp.ArgMin: lambda self, call: self.func("MIN_BY", call.this, call.expression, call.args.get("count")),
+        }
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
             """Return the SQL of a cast, or of the literal that sqlglot parsed as a cast."""
@@ -174,7 +193,8 @@ class StreamingSql(Spark):
         STRICT_CAST = True
         FUNCTIONS: ClassVar = {name: make for name, make in SparkParser.FUNCTIONS.items() if name in _PARSED}
         FUNCTION_PARSERS: ClassVar = {
-            name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _PARSED | _OWN_SYNTAX
+            **{name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _PARSED | _OWN_SYNTAX},
+            "PERCENTILE": lambda self: self._parse_percentile(),
         }
 
         def reset(self) -> None:
@@ -197,6 +217,10 @@ class StreamingSql(Spark):
                 if isinstance(unit, exp.Column) and unit.name.upper() in _UNITS:
                     unit.replace(exp.Var(this=unit.name.upper()))
             return call
+
+        def _parse_percentile(self) -> exp.Quantile:
+            call: exp.Quantile = self._parse_distinct_arg_function(WeightedQuantile)
+            return call if call.args.get("frequency") else exp.Quantile(**call.args)
 
         def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
             if self._match_pair(TokenType.INTERVAL, TokenType.STRING, advance=False):
@@ -326,8 +350,12 @@ def problem_at(text: str, start: int | None, message: str, hint: str, what: str 
 
 
 def start_of(node: exp.Expr) -> int | None:
-    """Return the start of the first name in an expression; None if it has no names."""
-    return min((each.meta["start"] for each in node.walk() if "start" in each.meta), default=None)
+    """Return the start of the first name in an expression; None if it has no names.
+
+    What a CTE stands for is elsewhere in the text, so its names do not count.
+    """
+    own = node.walk(prune=lambda each: each is not node and FROM_CTE in each.meta)
+    return min((each.meta["start"] for each in own if "start" in each.meta), default=None)
 
 
 class Keywords:

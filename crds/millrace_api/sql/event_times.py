@@ -7,7 +7,7 @@ join, one column is event time: where a side is itself a join, the one that the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
@@ -16,6 +16,7 @@ from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import problem_at, start_of, to_sql
 from millrace_api.sql.groups import common_groups, group_expressions, is_any_window, select_aliases
+from millrace_api.sql.join_bounds import unending
 from millrace_api.sql.join_conditions import conjuncts
 from millrace_api.sql.source_table import SourceTable
 
@@ -88,6 +89,33 @@ def mixed_semi_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str, So
                 yield problem_at(text, start_of(join.this), message, hint)
 
 
+def untimed_outer_joins(text: str, scopes: Sequence[Scope], tables: Mapping[str, SourceTable]) -> Iterator[Problem]:
+    """Yield the outer and semi joins of streams whose condition has no event time, so that a row would wait forever."""
+    times = _EventTimes(tables)
+    watermarks = {name: None if table.static else table.watermark for name, table in tables.items()}
+    for scope in scopes:
+        select = scope.expression
+        if not isinstance(select, exp.Select):
+            continue
+        read = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
+        joins = select.args.get("joins") or ()
+        right = [join.this.alias_or_name.lower() for join in joins]
+        for place, join in enumerate(joins):
+            waits = bool(join.side or join.kind == "SEMI") and not join.method
+            left = [source for name, source in read.items() if name not in right[place:]]
+            if waits and times.streams(read.get(right[place])) and any(map(times.streams, left)):
+                names = [exp.column(name.name) for name in join.args.get("using") or ()]
+                on = join.args.get("on")
+                kind = " ".join(part for part in (join.side, join.kind, "JOIN") if part)
+                hint = "add AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE to the condition"
+                if not any(times.can_be(each, scope) for each in [*names, *(on.find_all(exp.Column) if on else ())]):
+                    message = f"a {kind} of two streams needs a range of event time, or a record would wait forever"
+                    yield problem_at(text, start_of(join.this), message, hint)
+                elif reason := unending(scope, select, join, watermarks, times.times_of):
+                    message = f"a record of a {kind} would wait forever, since the condition has {reason}"
+                    yield problem_at(text, start_of(join.this), message, hint)
+
+
 def _compared(
     times: set[tuple[str, str]], others: set[tuple[str, str]], conditions: Sequence[exp.Expr]
 ) -> set[tuple[str, str]] | None:
@@ -143,6 +171,26 @@ class _EventTimes:
             return self._has_column(node, scope)
         return False
 
+    def streams(self, source: exp.Expr | Scope | None) -> bool:
+        """Return whether a source of a SELECT has the records of a stream, also through WITH."""
+        if isinstance(source, Scope):
+            below = [each for _, each in source.selected_sources.values()]
+            return any(map(self.streams, [*below, *source.set_operation_scopes]))
+        table = self._tables.get(source.name.lower()) if isinstance(source, exp.Table) else None
+        return table is not None and not table.static
+
+    def times_of(self, alias: str, source: Scope) -> Collection[str] | None:
+        """Return the names of the event times of a derived table; None if they are unknown."""
+        found = self._times(alias, source)
+        return None if found is None else {name for _, name in found}
+
+    def can_be(self, column: exp.Column, scope: Scope) -> bool:
+        """Return whether a column may be event time before any join of its SELECT."""
+        parts = [part.name.lower() for part in column.parts]
+        sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
+        read = [sources[parts[0]]] if len(parts) > 1 and parts[0] in sources else sources.values()
+        return any(time is not False for source in read for time in self._column_of(source, parts[-1]))
+
     def _has_column(self, column: exp.Column, scope: Scope) -> bool | None:
         parts = [part.name.lower() for part in column.parts]
         sources = {name.lower(): source for name, (_, source) in scope.selected_sources.items()}
@@ -196,8 +244,12 @@ class _EventTimes:
             column = table.watermark if table is not None and not table.static else None
             return {(alias, column.lower())} if column else set()
         select = source.expression if isinstance(source, Scope) else None
-        if not isinstance(source, Scope) or not isinstance(select, exp.Select) or select.is_star:
+        if not isinstance(source, Scope) or not isinstance(select, exp.Select):
             return None
+        if select.is_star:
+            below = [(name.lower(), each) for name, (_, each) in source.selected_sources.items()]
+            inner = self._times(*below[0]) if len(select.expressions) == len(below) == 1 else None
+            return None if inner is None else {(alias, name) for _, name in inner}
         if id(source) not in self._times_of:
             names = {item.alias_or_name.lower() for item in select.expressions if self.has(item, source)}
             self._times_of[id(source)] = names

@@ -14,7 +14,14 @@ from sqlglot.optimizer.scope import Scope
 
 from millrace_api.errors import Problem
 from millrace_api.sql.dialect import problem_at, start_of, to_sql
-from millrace_api.sql.groups import group_expressions, is_aggregate, is_any_window, is_window, select_aliases
+from millrace_api.sql.groups import (
+    group_expressions,
+    is_aggregate,
+    is_any_window,
+    is_window,
+    select_aliases,
+    set_expressions,
+)
 from millrace_api.sql.intervals import LengthError, window_lengths
 
 Columns = Mapping[str, Collection[str] | None]
@@ -85,6 +92,8 @@ class _GroupingCheck:
         if not has_groups and having is None and not any(self._own_aggregates(item) for item in items):
             return
         groups = group_expressions(select, self._aliases)
+        if groups is None and has_groups:
+            groups = set_expressions(select, self._aliases)
         if groups is None or select.args.get("laterals") or None in self._columns.values():
             return
         if len({self._window_identity(group) for group in groups if is_any_window(group)}) > 1:
@@ -93,7 +102,8 @@ class _GroupingCheck:
             return
         texts = {self._normal(group) for group in groups}
         self._within = {self._full_name(column) for group in groups for column in group.find_all(exp.Column)}
-        names = {name.lower() for group in groups if is_any_window(group) for name in self._names_of(group)}
+        columns = {name for names in self._columns.values() for name in names or ()}
+        names = {name.lower() for group in groups if is_any_window(group) for name in self._names_of(group)} - columns
         yield from self._window_times(groups)
         written = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
         for item in select.expressions:
@@ -159,11 +169,11 @@ class _GroupingCheck:
         if first in self._columns and rest:
             if rest[0] not in (self._columns[first] or ()) or (len(rest) > 1 and f"{first}.{rest[0]}" in groups):
                 return True
-            return rest[0] in self._merged or self._natural
+            return (rest[0] in self._merged or self._natural) and _is_named_in(rest[0], groups)
         holders = [table for table, names in self._columns.items() if first in (names or ())]
         if not holders or (rest and f"{holders[0]}.{first}" in groups):
             return True  # of an enclosing SELECT, or unknown
-        return len(holders) > 1 and (first in self._merged or self._natural)
+        return len(holders) > 1 and (first in self._merged or self._natural) and _is_named_in(first, groups)
 
     def _is_within(self, column: exp.Column, *, is_part: bool) -> bool:
         """Return whether a column may be part of a grouped expression, which has it, its fields or its struct."""
@@ -219,3 +229,8 @@ class _GroupingCheck:
     def _at(self, node: exp.Expr, message: str, hint: str) -> Problem:
         start = node.meta.get("start", start_of(node))
         return problem_at(self._text, start, message, hint)
+
+
+def _is_named_in(name: str, groups: Collection[str]) -> bool:
+    """Return whether a column of this name, of any table, is among grouped expressions."""
+    return any(text == name or text.endswith(f".{name}") for text in groups)

@@ -12,7 +12,10 @@ from sqlglot import exp
 from millrace_api.sql.dialect import ANONYMOUS_AGGREGATES, StreamingSql, to_sql
 from millrace_api.sql.intervals import LengthError, window_lengths
 
-_WINDOWS = ("window", "session_window")
+SESSION = "session_window"
+"""Name of the function that makes sessions, and of its value in a SELECT with it."""
+
+_WINDOWS = ("window", SESSION)
 
 WindowPart = Literal["window", "start", "end"]
 _PARTS: tuple[WindowPart, ...] = ("window", "start", "end")
@@ -114,6 +117,24 @@ def group_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> li
     return [_resolved(node, select, aliases) for node in group.expressions]
 
 
+def set_expressions(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr] | None:
+    """Return what a SELECT with grouping sets groups by in any of them; None for GROUP BY ALL."""
+    group = select.args["group"]
+    if group.args.get("all"):
+        return None
+    listed = [*group.expressions, *(group.args.get("grouping_sets") or ()), *(group.args.get("cube") or ()),
+              *(group.args.get("rollup") or ())]  # fmt: skip
+    return [_resolved(member, select, aliases) for node in listed for member in _all_members(node)]
+
+
+def _all_members(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.GroupingSets | exp.Cube | exp.Rollup | exp.Tuple):
+        for each in node.expressions:
+            yield from _all_members(each)
+    else:
+        yield node
+
+
 def common_groups(select: exp.Select, aliases: Mapping[str, exp.Expr]) -> list[exp.Expr]:
     """Return the expressions that a SELECT groups by in each of its grouping sets, with aliases resolved."""
     group = select.args["group"]
@@ -151,6 +172,11 @@ def _resolved(node: exp.Expr, select: exp.Select, aliases: Mapping[str, exp.Expr
 def is_window(node: exp.Expr) -> bool:
     """Return whether ``node`` is a call of ``window``."""
     return isinstance(node, exp.Anonymous) and node.name.lower() == "window"
+
+
+def is_session(node: exp.Expr) -> bool:
+    """Return whether ``node`` is a call of ``session_window``."""
+    return isinstance(node, exp.Anonymous) and node.name.lower() == SESSION
 
 
 def is_any_window(node: exp.Expr) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
+
+TimesOf = Callable[[str, Scope], Collection[str] | None]
+"""Function that returns the event times of a derived table with an alias, in lower case; None if they are unknown."""
 
 
 def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[str, str | None]) -> str | None:
@@ -35,13 +38,19 @@ def unbounded(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[s
     return None
 
 
-def unending(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[str, str | None]) -> str | None:
+def unending(
+    scope: Scope,
+    select: exp.Select,
+    join: exp.Join,
+    times: Mapping[str, str | None],
+    times_of: TimesOf = lambda _, __: None,
+) -> str | None:
     """Return why rows of an outer join would wait for a partner forever, or None if they do not, or it is unknown.
 
     A row that is kept without a partner waits until the other side's event time is beyond its range. The arguments are
-    those of ``unbounded``.
+    those of ``unbounded``; ``times_of`` gives the event times of derived tables.
     """
-    columns = _ComparedColumns(scope, join, times)
+    columns = _ComparedColumns(scope, join, times, times_of)
     condition = columns.condition(select)
     if (
         condition is None
@@ -62,12 +71,24 @@ def unending(scope: Scope, select: exp.Select, join: exp.Join, times: Mapping[st
 class _ComparedColumns:
     """The columns of the sources that a join compares."""
 
-    def __init__(self, scope: Scope, join: exp.Join, times: Mapping[str, str | None]) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        join: exp.Join,
+        times: Mapping[str, str | None],
+        times_of: TimesOf = lambda _, __: None,
+    ) -> None:
         self._join = join
-        self._times = times
         self._own = join.this.alias_or_name.lower()
         self._read = {alias.lower(): source for alias, (_, source) in scope.selected_sources.items()}
-        self._sources = {alias: source for alias, source in self._read.items() if isinstance(source, exp.Table)}
+        self._sources: dict[str, Collection[str]] = {}
+        """The event times of the tables for which they are known, in lower case."""
+        for alias, source in self._read.items():
+            if isinstance(source, exp.Table):
+                time = times.get(source.name.lower())
+                self._sources[alias] = () if time is None else (time.lower(),)
+            elif (found := times_of(alias, source)) is not None:
+                self._sources[alias] = found
 
     def condition(self, select: exp.Select) -> JoinCondition | None:
         """Return the condition of the join by the kinds of its parts; None if it is not known whose columns it has."""
@@ -90,8 +111,7 @@ class _ComparedColumns:
         """Return 0 for a column of event time, None for others."""
         if not isinstance(expression, exp.Column) or expression.table.lower() not in self._sources:
             return None
-        time = self._times.get(self._sources[expression.table.lower()].name.lower())
-        return 0 if time is not None and expression.name.lower() == time.lower() else None
+        return 0 if expression.name.lower() in self._sources[expression.table.lower()] else None
 
     def _side_of(self, expression: exp.Expr) -> Side | None:
         qualifiers = {column.table.lower() for column in expression.find_all(exp.Column)}

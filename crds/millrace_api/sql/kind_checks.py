@@ -130,7 +130,7 @@ class _KindCheck:
             return "boolean"
         if isinstance(node, exp.Cast):
             return kind_of_type(node.to.sql(dialect="spark"))
-        if isinstance(node, exp.Max | exp.Min | exp.AnyValue | exp.First):
+        if isinstance(node, exp.Max | exp.Min | exp.ArgMax | exp.ArgMin | exp.AnyValue | exp.First):
             return self._kind(node.this)
         if isinstance(node, exp.Upper | exp.Lower | exp.DPipe):
             return "text"

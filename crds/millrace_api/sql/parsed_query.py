@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.model.streamquery import Spec
+from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import aggregates, filters_groups
 from millrace_api.sql.own_functions import own_calls, own_name
@@ -41,6 +42,17 @@ class ParsedQuery:
         return tuple(traverse_scope(self.tree))
 
     @cached_property
+    def written_out(self) -> ParsedQuery:
+        """The query with a subquery in the place of each CTE's name: what it means, rather than how it is written.
+
+        Raises:
+            MillraceError: it would be too large.
+        """
+        if not has_ctes(self.tree):
+            return self
+        return ParsedQuery(self.text, with_ctes_written_out(self.tree))
+
+    @cached_property
     def tables(self) -> tuple[str, ...]:
         """The names in FROM and in joins, in lower case, each as often as it is read; CTEs are among them."""
         return tuple(table.name.lower() for table in self.tree.find_all(exp.Table))
@@ -49,6 +61,16 @@ class ParsedQuery:
     def has_joins(self) -> bool:
         """Whether any SELECT has a join."""
         return self.tree.find(exp.Join) is not None
+
+    @cached_property
+    def subtracts(self) -> bool:
+        """Whether it has EXCEPT or INTERSECT."""
+        return self.tree.find(exp.Except, exp.Intersect) is not None
+
+    @cached_property
+    def has_distinct(self) -> bool:
+        """Whether a SELECT has DISTINCT."""
+        return any(select.args.get("distinct") for select in self.tree.find_all(exp.Select))
 
     @cached_property
     def has_subqueries(self) -> bool:

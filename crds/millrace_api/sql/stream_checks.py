@@ -19,8 +19,8 @@ from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
 
 _TOP_N = (
-    "for the top N of a key or window declare builtin: TopK in query.aggregates, or write a Python aggregator, as in "
-    "examples/02-top-destinations.yaml"
+    "for the top N of a key or window write max_by(x, y, N) with GROUP BY, declare builtin: TopK in query.aggregates, "
+    "or write a Python aggregator, as in examples/02-top-destinations.yaml"
 )
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"
@@ -123,17 +123,50 @@ class _StreamCheck:
             select = node.find_ancestor(exp.Select)
             if self._reads(select):
                 yield from self._check_call(node)
-        if isinstance(node, exp.Except) and self._reads(node.expression):
+        if isinstance(node, exp.Except) and self._reads(node.expression) and not self._is_bounded(node):
             start = self._keywords.before(node.expression, TokenType.EXCEPT)
-            yield self._at(start, "EXCEPT needs all records of its right side, and a stream has no end", _ANTI)
-        if isinstance(node, exp.Intersect) and self._reads(node):
-            start = self._keywords.before(node.expression, TokenType.INTERSECT)
             yield self._at(
-                start, "streams have no INTERSECT", f"write LEFT SEMI JOIN b {_ON}, with watermarks on both sources"
+                start, "EXCEPT needs all records of its right side, and a stream has no end", self._instead(_ANTI)
             )
+        if isinstance(node, exp.Intersect) and self._reads(node) and not self._is_bounded(node):
+            start = self._keywords.before(node.expression, TokenType.INTERSECT)
+            semi = f"write LEFT SEMI JOIN b {_ON}, with watermarks on both sources"
+            yield self._at(start, "streams without event time have no INTERSECT", self._instead(semi))
         if isinstance(node, exp.Union) and self._reads(node.this) != self._reads(node.expression):
             start = self._keywords.before(node.expression, TokenType.UNION)
             yield self._at(start, "one side of UNION is a stream, and the other is not", "read a source on both sides")
+
+    def _is_bounded(self, node: exp.Except | exp.Intersect) -> bool:
+        """Whether operators on tables can count the rows of both sides; where tables are read, the planner says so."""
+        sides = (node.this, node.expression)
+        return all(map(self._reads, sides)) and (bool(self._tables) or all(map(self._may_have_time, sides)))
+
+    def _may_have_time(self, side: exp.Query) -> bool:
+        """Whether the rows of a SELECT or set operation may have an event time, after which none comes."""
+        query: exp.Expr = side.unnest()
+        while isinstance(query, exp.SetOperation):
+            query = query.this.unnest()
+        if not isinstance(query, exp.Select):
+            return True
+        times = {column.lower() for column in self._watermarks.values() if column}
+        sources = [
+            part.this for part in (query.args.get("from_"), *(query.args.get("joins") or ())) if part is not None
+        ]
+        read_directly = all(isinstance(source, exp.Table) for source in sources)
+
+        def can_be_time(item: exp.Expr) -> bool:
+            if is_any_window(item) or not isinstance(item, exp.Column):
+                return is_any_window(item)
+            if item.table.lower() in _WINDOW_NAMES:
+                return False  # window.start is no event time, the window is
+            return not read_directly or item.name.lower() in times or item.name.lower() in _WINDOW_NAMES
+
+        return bool(query.is_star) or any(can_be_time(item.unalias()) for item in query.selects)
+
+    def _instead(self, hint: str) -> str:
+        """Return what to write in place of a set operation whose rows have no event time."""
+        times = sorted({column for column in self._watermarks.values() if column})
+        return f"select {' or '.join(times)} on both sides, or {hint}" if times else hint
 
     def _check_modifiers(self, node: exp.Query) -> Iterator[Problem]:
         """Check the clauses that sort or count rows."""
@@ -160,7 +193,13 @@ class _StreamCheck:
         elif isinstance(node, exp.Distinct) and not isinstance(node.parent, exp.Select):
             function = node.find_ancestor(exp.Func)
             counts = isinstance(function, exp.Count)
-            hint = "write approx_count_distinct, or a Python aggregator" if counts else "leave DISTINCT out"
+            if counts and all(self._watermarks[source] for source in set(self._streams.values())):
+                return
+            hint = (
+                "give each source a watermark, or write approx_count_distinct, or a Python aggregator"
+                if counts
+                else "leave DISTINCT out"
+            )
             at = None if function is None else function.meta.get("start", start_of(node))
             yield self._at(at, "a stream does not keep every value, which DISTINCT in an aggregate needs", hint)
         elif isinstance(node, exp.TableSample) and node.args.get("size") is None:
@@ -173,9 +212,6 @@ class _StreamCheck:
         elif isinstance(node, exp.Pivot) and not node.unpivot:
             hint = "write a column for each value, such as sum(n) FILTER (WHERE k = 'a') AS a, and GROUP BY the others"
             yield self._at(self._keywords.before(node, TokenType.PIVOT), "streams have no PIVOT", hint)
-        elif name == "session_window" and self._updates:
-            hint = "write emit: OnWindowClose, and a watermark for the source"
-            yield self._at(node.meta.get("start"), f"session_window is not possible under emit {self._emit}", hint)
         elif name == "monotonically_increasing_id":
             yield self._at(node.meta.get("start"), f"streams have no {name}", "write uuid()")
 
@@ -183,7 +219,8 @@ class _StreamCheck:
         node = scope.expression
         if not self._reads(node):
             return
-        if scope.is_subquery:
+        # EXISTS and IN beside tables are joins, of which ``tables.translation`` in the job says what is wrong
+        if scope.is_subquery and not (self._tables and _asks_for_rows(node)):
             message = "a stream cannot be read by a subquery outside of FROM"
             hint = _ANTI if _negated(node) else "write JOIN b ON a.key = b.key"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, hint)
@@ -201,9 +238,8 @@ class _StreamCheck:
         if grouped or distinct or over_aggregate:
             self._aggregated.add(id(node))
         if distinct and isinstance(node, exp.Select) and self._emit is Emit.ON_WINDOW_CLOSE:
-            yield from self._check_distinct(scope, node)
-        changes = self._updates if distinct else self._only_adds
-        if changes and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
+            yield from self._check_distinct(node)
+        if self._only_adds and (grouped + distinct > 1 or (over_aggregate and (grouped or distinct))):
             message = f"an aggregate of an aggregate is not possible under emit {self._emit}: the inner one changes"
             hint = (
                 "write the results to sink.table, or write emit: OnWindowClose and group both by a window, as in "
@@ -214,19 +250,10 @@ class _StreamCheck:
             message = "an aggregate over all windows has no window of its own that closes"
             yield self._at(self._first_keyword(node), message, "add GROUP BY window to it")
 
-    def _check_distinct(self, scope: Scope, select: exp.Select) -> Iterator[Problem]:
+    def _check_distinct(self, select: exp.Select) -> Iterator[Problem]:
         """Check that rows without duplicates have an event time, without which they are never final."""
-        times = {column.lower() for column in self._watermarks.values() if column}
-        read_directly = all(isinstance(source, exp.Table) for _, source in scope.selected_sources.values())
-
-        def can_be_time(item: exp.Expr) -> bool:
-            if is_any_window(item) or not isinstance(item, exp.Column):
-                return is_any_window(item)
-            if item.table.lower() in _WINDOW_NAMES:
-                return False  # window.start is no event time, the window is
-            return not read_directly or item.name.lower() in times or item.name.lower() in _WINDOW_NAMES
-
-        if not select.is_star and not any(can_be_time(item.unalias()) for item in select.expressions):
+        if not self._may_have_time(select):
+            times = {column.lower() for column in self._watermarks.values() if column}
             message = f"DISTINCT has no event time, so its rows are never final under emit {self._emit}"
             hint = f"add {' or '.join(sorted(times))} or a window to the SELECT list, or write emit: OnUpdate"
             yield self._at(self._first_keyword(select), message, hint)
@@ -334,6 +361,12 @@ def _has_equality(select: exp.Select, join: exp.Join) -> bool:
         return True
     conditions = [select.args.get("where"), *(each.args.get("on") for each in select.args.get("joins") or ())]
     return any(each is not None and each.find(exp.EQ, exp.NullSafeEQ, exp.NEQ) for each in conditions)
+
+
+def _asks_for_rows(subquery: exp.Expr) -> bool:
+    """Return whether the subquery belongs to IN or EXISTS."""
+    holder = subquery.parent.parent if isinstance(subquery.parent, exp.Subquery) else subquery.parent
+    return isinstance(holder, exp.In | exp.Exists)
 
 
 def _negated(subquery: exp.Expr) -> bool:

@@ -30,14 +30,13 @@ def window_problems(
             if isinstance(column, exp.Column):
                 for name, table in _tables_with(column, scope, tables):
                     yield from _column_problems(text, column, name, table, emit)
-    joins = any(scope.find(exp.Join) for scope in scopes)
-    waits, closes = emit is not Emit.ON_UPDATE, emit is Emit.ON_WINDOW_CLOSE
-    if waits and not windows and not (joins and closes):
+    joins = any(scope.find(exp.Join) or isinstance(scope.expression, exp.Except | exp.Intersect) for scope in scopes)
+    waits = emit is not Emit.ON_UPDATE
+    if waits and not windows and not joins:
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"
-        needed = "a window or a join" if closes else "a window"
-        yield Problem(f"emit {emit} needs {needed}, and the SQL has none", hint)
+        yield Problem(f"emit {emit} needs a window or a join, and the SQL has none", hint)
     read = {table.name.lower() for scope in scopes for table in scope.find_all(exp.Table)} & set(tables)
-    if waits and (windows or (joins and closes)) and read and not any(tables[name].watermark for name in read):
+    if waits and (windows or joins) and read and not any(tables[name].watermark for name in read):
         hint = "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"
         names = " or ".join(f'"{name}"' for name in sorted(read))
         yield Problem(f"emit {emit} needs a watermark, and {names} has none", hint)

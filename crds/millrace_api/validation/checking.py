@@ -61,6 +61,11 @@ Schemas = dict[str, tuple[Column, ...] | None]
 """Columns by source; None if they are unknown or the schema has a problem."""
 
 
+def spark_checks_streams(settings: Mapping[str, str]) -> bool:
+    """Return whether Spark checks under these settings that its plan of a query can run as a stream."""
+    return all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS)
+
+
 def check_query(query: StreamQuery, document: Document | None = None) -> list[Problem]:
     """Return the problems of a query that passed its own validation; ``document`` gives their lines."""
     return _Check(query, document).problems
@@ -316,7 +321,7 @@ class _Check:
                 more_functions=any(name.startswith(_FUNCTION_SETTINGS) for name in settings),
                 own_functions=self._spec.query.functions or (),
                 own_aggregates=self._spec.query.aggregates or (),
-                as_stream=all(settings.get(name, "true") == "true" for name in _STREAM_CHECKS),
+                as_stream=spark_checks_streams(settings),
             )
             new = [problem for problem in found if problem not in seen]
             seen.update(found)
@@ -329,7 +334,8 @@ class _Check:
             self._check_csv(text, {name.lower(): table for name, table in tables.items()})
 
     def _check_row_key(self) -> None:
-        from millrace_api.sql.name_checks import repeated_name  # loads sqlglot, as what follows: only needed here
+        from millrace_api.sql.name_checks import repeated_name_in  # loads sqlglot, as what follows: only needed here
+        from millrace_api.sql.parsed_query import parsed_sql
         from millrace_api.validation.results import (
             identified_by_run,
             known_columns,
@@ -342,9 +348,11 @@ class _Check:
         (names, certain), groups = result_columns(self._spec), result_groups(self._spec)
         known = names if certain else known_columns(self._spec)
         shown = all(output.sink.console is not None for _, output in self._outputs)
-        if known and (certain or not shown) and (repeated := repeated_name(known)) is not None:
-            self._add(("spec", "query", "sql"), *repeated)
-            return
+        if known and (certain or not shown) and self._spec.query.sql is not None:
+            repeated = repeated_name_in(parsed_sql(self._spec), known)
+            if repeated is not None:
+                self._add_within(("spec", "query", "sql"), [repeated])
+                return
         by = None if groups is None else [group.known_by(names) for group in groups]
         left_to_run = by is None and identified_by_run(self._spec)
         for at, output in self._outputs:

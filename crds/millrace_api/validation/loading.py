@@ -133,10 +133,18 @@ def load_document(model: type[AnyModel], path: Path | str, what: str) -> AnyMode
 
 
 def locate(problems: Iterable[Problem], path: Path | str, query: str) -> list[Problem]:
-    """Add file and line to problems found after a query was loaded, if they name a field of its spec."""
+    """Add file and line to problems found after a query was loaded, if they name a field of its spec.
+
+    A line that a problem has already is one of the text in that field.
+    """
     document = next(d for d in query_documents(path) if d.value["metadata"]["name"] == query)
+
+    def line_of(problem: Problem) -> int:
+        at = _location(problem.field)
+        return document.line(at) if problem.line is None else document.text_line(at, problem.line)
+
     return [
-        replace(problem, file=document.file, line=document.line(_location(problem.field)))
+        replace(problem, file=document.file, line=line_of(problem))
         if problem.field.startswith("spec.") and not problem.file
         else problem
         for problem in problems

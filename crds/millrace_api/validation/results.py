@@ -35,14 +35,17 @@ def result_groups(spec: Spec) -> tuple[Group, ...] | None:
 
 
 def identified_by_run(spec: Spec) -> bool:
-    """Return whether only a run knows what identifies the rows of a result: where it joins tables or groups.
+    """Return whether only a run knows what identifies the rows of a result: where it joins or counts tables or groups.
 
     Raises:
         MillraceError: if the SQL does not parse.
     """
     if any(source.is_evolving for source in spec.sources.values()):
         return True
-    return spec.query.sql is not None and parsed_sql(spec).has_subqueries
+    if spec.query.sql is None:
+        return False
+    query = parsed_sql(spec).written_out
+    return query.has_subqueries or query.subtracts or (query.has_joins and query.has_distinct)
 
 
 def results_change(spec: Spec) -> bool:

@@ -34,6 +34,7 @@ class Part:
     merged column has the sum of squared deviations of the means from their common mean.
 
     The part of an ``aggregator`` is its state, reduced from ``arguments``, which are SQL; it has no other SQL.
+    ``fraction`` is that of a percentile, and ``limit`` the number of rows of a list.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Part:
     weight: str = ""
     aggregator: SqlAggregator | None = None
     arguments: tuple[str, ...] = ()
+    fraction: float = 0
+    limit: int = 1
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def compile_aggregate(
     index: int,
     type_of: TypeOf,
     *,
-    structs: bool = False,
+    tables: bool = False,
     own: Mapping[str, SqlAggregator] | None = None,
 ) -> BuiltinAggregate | str:
     """Split one aggregate call into parts, or return a text that says why it cannot be split.
@@ -69,7 +72,8 @@ def compile_aggregate(
         call: the parsed call, possibly with ``FILTER (WHERE ...)``.
         index: number of the call in the query, which makes the names of its parts unique.
         type_of: asks Spark for the type of an expression.
-        structs: whether the largest and the smallest of structs can be found, which workers cannot.
+        tables: whether operators on tables aggregate the rows, which compare structs and can take rows back, where
+            workers cannot.
         own: the query's own aggregators, by name.
     """
     function = call.this if isinstance(call, exp.Filter) else call
@@ -78,22 +82,28 @@ def compile_aggregate(
             return f"{to_sql(call)} has a FILTER, which aggregators of the query's own do not take"
         return _own(function, own[function.name], f"a{index}")
     chosen = ""
-    if structs and isinstance(function, exp.ArgMax | exp.ArgMin):
+    if tables and isinstance(function, exp.ArgMax | exp.ArgMin) and function.args.get("count") is not None:
+        return _list(call, function, f"a{index}", type_of)
+    if tables and isinstance(function, exp.ArgMax | exp.ArgMin):
         function, chosen = _largest_pair(function), ".what"
-    split = _SPLITTERS.get(type(function))
+    split = (_TABLE_SPLITTERS.get(type(function)) if tables else None) or _SPLITTERS.get(type(function))
     if split is None:
         mergeable = f"; builtin: {own_one} in query.aggregates has one" if (own_one := _library_has(function)) else ""
         return f"{to_sql(call)} is not one of the aggregates with a mergeable partial result{mergeable}"
     if isinstance(function.this, exp.Distinct):
+        if tables and isinstance(function, exp.Count):
+            return _count_distinct(call, function, f"a{index}", type_of)
         return f"{to_sql(call)} needs all values of a key in one place"
     if function.expressions:
         return f"{to_sql(call)} has more than one argument"
     value = _input(call, function)
-    has_order = structs and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
+    has_order = tables and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
     if value and not has_order and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
     if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
         return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
+    if isinstance(function, exp.Quantile | exp.ApproxQuantile) and _fraction(function) is None:
+        return f"{to_sql(call)} has a percentage that is not a number from 0 to 1"
     parts, finish = split(function, value, f"a{index}", type_of)
     return BuiltinAggregate(to_sql(call), parts, f"CAST({finish}{chosen} AS {type_of(to_sql(call))})")
 
@@ -263,6 +273,77 @@ def _approx_count_distinct(function: exp.Expr, value: str, name: str, _: TypeOf)
     return (Part(name, "distinct", value, value, merge),), f"coalesce({name}, 0L)"
 
 
+def _count_distinct(call: exp.Expr, count: exp.Count, name: str, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split into one part, whose values operators on tables count; of several arguments, the value is their struct."""
+    arguments = [to_sql(each) for each in count.this.expressions]
+    for argument in arguments:
+        if not is_scalar(type_of(argument)):
+            return f"{to_sql(call)} is over {type_of(argument)}, which operators cannot compare"
+    value = arguments[0]
+    if len(arguments) > 1:
+        fields = ", ".join(f"'value{number}', {argument}" for number, argument in enumerate(arguments))
+        complete = " AND ".join(f"({argument}) IS NOT NULL" for argument in arguments)
+        value = f"CASE WHEN {complete} THEN named_struct({fields}) END"
+    value = _input(call, exp.Count(this=parse_expression(value)))
+    return BuiltinAggregate(
+        to_sql(call), (_part(name, "none", value, merge="count_distinct"),), f"coalesce({name}, 0L)"
+    )
+
+
+_LONGEST_LIST = 100
+"""Most rows of ``max_by`` and ``min_by``, of which each group has a place for all."""
+
+
+def _list(call: exp.Expr, function: exp.ArgMax | exp.ArgMin, name: str, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split ``max_by(what, by, k)`` into one part, the first rows of which operators on tables find."""
+    count = function.args["count"]
+    if not (isinstance(count, exp.Literal) and count.is_int and 1 <= int(count.name) <= _LONGEST_LIST):
+        return f"{to_sql(call)} has a number of rows that is not one from 1 to {_LONGEST_LIST}"
+    value = _input(call, _largest_pair(function))
+    for each in (function.this, function.expression):
+        kind = type_of(to_sql(each))
+        if not is_scalar(kind) and not _is_struct(kind):
+            return f"{to_sql(call)} is over {kind}, which operators cannot compare"
+    merge = "top" if isinstance(function, exp.ArgMax) else "bottom"
+    return BuiltinAggregate(
+        to_sql(call), (Part(name, "none", value, value, f"{merge}({name})", limit=int(count.name)),), name
+    )
+
+
+def _approx_of_table(_: exp.Expr, value: str, name: str, __: TypeOf) -> Split:
+    """Split an approximate count of rows that can be taken back: the number of distinct hashes of 64 bits."""
+    hashed = f"CASE WHEN ({value}) IS NOT NULL THEN xxhash64({value}) END"
+    return (_part(name, "none", hashed, merge="approx_count_distinct"),), f"coalesce({name}, 0L)"
+
+
+def _fraction(function: exp.Expr) -> float | None:
+    """Return the share of rows that a percentile asks for; None if it is not a number from 0 to 1."""
+    if isinstance(function, exp.Median):
+        return 0.5
+    share = function.args["quantile"]
+    if not isinstance(share, exp.Literal) or share.is_string or not 0 <= float(share.name) <= 1:
+        return None
+    return float(share.name)
+
+
+def _percentile(function: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
+    number, merge = _as_double(value, type_of), f"percentile({name})"
+    return (Part(name, "none", number, number, merge, fraction=_fraction(function) or 0),), name
+
+
+def _percentile_approx(function: exp.Expr, value: str, name: str, _: TypeOf) -> Split:
+    return (Part(name, "none", value, value, f"percentile_approx({name})", fraction=_fraction(function) or 0),), name
+
+
+def _deviation(function: str) -> Callable[[exp.Expr, str, str, TypeOf], Split]:
+    """Return the split of a variance or deviation whose rows can be taken back: one part, which operators finish."""
+
+    def split(_: exp.Expr, value: str, name: str, type_of: TypeOf) -> Split:
+        return (_part(name, "none", _as_double(value, type_of), merge=function),), name
+
+    return split
+
+
 _SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] = {
     exp.Count: _count,
     exp.Sum: _sum,
@@ -275,4 +356,16 @@ _SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] 
     exp.Variance: _variance(root=False, correction=1),
     exp.VariancePop: _variance(root=False, correction=0),
     exp.ApproxDistinct: _approx_count_distinct,
+}
+
+_TABLE_SPLITTERS: dict[type[exp.Expr], Callable[[exp.Expr, str, str, TypeOf], Split]] = {
+    exp.Stddev: _deviation("stddev_samp"),
+    exp.StddevSamp: _deviation("stddev_samp"),
+    exp.StddevPop: _deviation("stddev_pop"),
+    exp.Variance: _deviation("var_samp"),
+    exp.VariancePop: _deviation("var_pop"),
+    exp.ApproxDistinct: _approx_of_table,
+    exp.Quantile: _percentile,
+    exp.Median: _percentile,
+    exp.ApproxQuantile: _percentile_approx,
 }

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.aggregates.protocol import Aggregator, State, describe_error, field_array
+from millrace_jobs.pending import OngoingCall, own_code
 
 
 def field_of(name: str) -> str:
@@ -63,10 +64,10 @@ class SqlAggregator:
             return self.encoded([])
         (batch,) = arguments.rename_columns(list(self.arguments)).take(rows.flatten()).combine_chunks().to_batches()
         offsets = _offsets(rows)
-        with self._running("update"):
+        with self._running("update", "reducing records by key") as call:
             states = [
                 self.aggregator.update(self.aggregator.init(), batch.slice(begin, end - begin))
-                for begin, end in pairwise(offsets)
+                for call.calls, (begin, end) in enumerate(pairwise(offsets), 1)
             ]
         return self.encoded(states)
 
@@ -83,7 +84,7 @@ class SqlAggregator:
 
     def merged(self, one: State, other: State) -> State:
         """Return the state of the records behind both states, which the aggregator may reuse."""
-        with self._running("merge"):
+        with self._running("merge", "merging states", 1):
             return self.aggregator.merge(one, other)
 
     def encoded(self, states: Iterable[State]) -> pa.Array:
@@ -92,10 +93,10 @@ class SqlAggregator:
 
     def finished(self, states: pa.Array) -> pa.Array:
         """Return the values of calls for groups with these states."""
-        with self._running("finish"):
+        with self._running("finish", "computing results") as call:
             results = [
                 self.aggregator.finish(self.aggregator.init() if state is None else state)
-                for state in states.to_pylist()
+                for call.calls, state in enumerate(states.to_pylist(), 1)
             ]
         values = self._array(results, self.aggregator.result_schema, "result")
         return values.field(0) if len(self.aggregator.result_schema) == 1 else values
@@ -109,10 +110,11 @@ class SqlAggregator:
         return pa.StructArray.from_arrays(arrays, fields=list(schema))
 
     @contextmanager
-    def _running(self, method: str) -> Iterator[None]:
-        """Name the aggregator and its method in what its code raises."""
+    def _running(self, method: str, doing: str, calls: int = 0) -> Iterator[OngoingCall]:
+        """Mark the calls of a method, and name the aggregator and the method in what its code raises."""
         try:
-            yield
+            with own_code(self.path, doing, method, calls) as call:
+                yield call
         except Exception as error:
             hint = "correct it, then run the same command again: nothing is lost"
             raise self._problem(f"failed in {method}: {describe_error(error)}", hint) from error

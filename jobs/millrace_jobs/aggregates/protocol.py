@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.pending import OngoingCall, own_code
 
 State = dict[str, Any]
 """The partial result of one key: a value for each field of the state schema. Opaque to Millrace."""
@@ -106,6 +107,12 @@ def create_aggregator(cls: type[Any], path: str, options: Mapping[str, Any]) -> 
     if not loaded.columns:
         raise _problem(f"{path!r} asks for no columns, so it would see no records", "name at least one in columns")
     return loaded
+
+
+def running(aggregator: Aggregator, method: str, doing: str) -> OngoingCall:
+    """Return the mark of the calls of an aggregator's method, each of which its context counts."""
+    kind = type(aggregator)
+    return own_code(f"{kind.__module__}:{kind.__qualname__}", doing, method, calls=0)
 
 
 def field_array(rows: Sequence[Mapping[str, Any]], field: pa.Field, what: str) -> pa.Array:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from millrace_jobs.aggregates.protocol import Aggregator, State, field_array
+from millrace_jobs.aggregates.protocol import Aggregator, State, field_array, running
 from millrace_jobs.aggregates.reducing import RECORDS
 from millrace_jobs.changes import normalized
 from millrace_jobs.kernels.mixing import Hashes
@@ -92,10 +92,12 @@ def _numbers(column: pa.Array) -> pa.Array:
 
 def merge_into(aggregator: Aggregator, states: dict[Key, State], more: Iterable[tuple[Key, State]]) -> Iterator[Key]:
     """Merge more states into ``states``; yield each key that changed."""
-    for key, state in more:
-        held = states.get(key)
-        states[key] = state if held is None else aggregator.merge(held, state)
-        yield key
+    with running(aggregator, "merge", "merging states") as call:
+        for key, state in more:
+            held = states.get(key)
+            call.calls += 1
+            states[key] = state if held is None else aggregator.merge(held, state)
+            yield key
 
 
 BUCKET = "bucket"
@@ -215,9 +217,11 @@ class PythonReducer:
         panes = groups.column(_PANE).to_pylist()
         offsets = rows.offsets.to_pylist()
         self._counts.append((hashes, np.diff(rows.offsets.to_numpy()).astype(np.int64)))
-        for index, key in enumerate(keys):
-            group = self._groups[panes[index], int(buckets[index])]
-            self._update(group, key, batch.slice(offsets[index], offsets[index + 1] - offsets[index]))
+        with running(self._reduction.aggregator, "update", "reducing records by key") as call:
+            for index, key in enumerate(keys):
+                group = self._groups[panes[index], int(buckets[index])]
+                call.calls += 1
+                self._update(group, key, batch.slice(offsets[index], offsets[index + 1] - offsets[index]))
 
     def _group(self, records: pa.Table) -> tuple[pa.Table, pa.ListArray]:
         """Return the distinct groups by key and pane, and the row numbers of each."""

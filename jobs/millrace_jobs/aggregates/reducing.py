@@ -65,8 +65,13 @@ class ReducerFactory(Protocol):
         ...
 
 
-Reduce = Literal["rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct", "state"]
-"""How a worker reduces the input of a part: ``distinct`` keeps the set of its values, ``state`` is an aggregator's."""
+Reduce = Literal[
+    "rows", "count", "sum", "mean", "squared_deviations", "min", "max", "has_nan", "distinct", "state", "none"
+]
+"""How a worker reduces the input of a part: ``distinct`` keeps the set of its values, ``state`` is an aggregator's.
+
+No worker reduces parts with ``none``.
+"""
 
 _ONCE = ("mean", "squared_deviations")
 """Reductions whose results cannot be reduced again.

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.databases import DatabaseServerSpec
+from millrace_jobs.pending import AwaitedServer
 from millrace_jobs.secrets import Secret
 from millrace_support.backoff import Backoff
 
@@ -222,10 +223,19 @@ def worded(meaning: Meaning, detail: str, doing: str, connection: DatabaseConnec
     return TransientError(problem) if meaning.passes else MillraceError(problem)
 
 
-def patiently(action: Callable[[], T], worded: Callable[[Exception], MillraceError | None]) -> T:
+def patiently(
+    action: Callable[[], T],
+    worded: Callable[[Exception], MillraceError | None],
+    doing: str,
+    connection: DatabaseConnection,
+) -> T:
     """Return the result of ``action``, retried for ``PATIENCE`` seconds in all while its error is transient.
 
-    ``worded`` returns an error of the client library as a sentence for the user, and None for any other error.
+    Args:
+        action: the operation.
+        worded: returns an error of the client library as a sentence for the user, and None for any other error.
+        doing: description of the operation, for the mark of the call.
+        connection: the server, for the mark of the call.
 
     Raises:
         MillraceError: the error as a sentence.
@@ -233,13 +243,15 @@ def patiently(action: Callable[[], T], worded: Callable[[Exception], MillraceErr
     """
     deadline = time.monotonic() + PATIENCE
     backoff = Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)
-    while True:
-        try:
-            return action()
-        except Exception as error:
-            problem, pause = worded(error), backoff.next()
-            if problem is None:
-                raise
-            if not isinstance(problem, TransientError) or time.monotonic() + pause > deadline:
-                raise problem from error
-        time.sleep(pause)
+    with AwaitedServer(f"{connection.server} at {connection.place}", doing) as server:
+        while True:
+            try:
+                return action()
+            except Exception as error:
+                problem, pause = worded(error), backoff.next()
+                if problem is None:
+                    raise
+                if not isinstance(problem, TransientError) or time.monotonic() + pause > deadline:
+                    raise problem from error
+                server.failed(problem.problems[0].message, problem.problems[0].hint)
+            time.sleep(pause)

@@ -49,6 +49,7 @@ class LiveDisplay:
         self._clock = clock
         self._began = clock()
         self._running: tuple[int, float] | None = None
+        self._waits: tuple[str, ...] = ()
         self._recent: tuple[BatchReport, ...] = ()
         self._watermark: datetime | None = None
         self._doing = "waiting for the first batch"
@@ -71,10 +72,15 @@ class LiveDisplay:
         """Show the batch as running, below those that have finished."""
         self._running = batch, self._clock()
 
+    def waits(self, sentences: Sequence[str]) -> None:
+        """Show below the running batch what it waits for; nothing if that is empty."""
+        self._waits = tuple(sentences)
+
     def batch(self, report: BatchReport) -> None:
         """Add the batch to the table, and drop the oldest one if the table is full."""
         if self._running is not None and self._running[0] == report.batch:
             self._running = None
+        self._waits = ()
         # replaced, never changed in place: the thread that redraws may be reading it
         self._recent = (*self._recent, report)[-SHOWN_BATCHES:]
         self._watermark = report.watermark or self._watermark
@@ -98,7 +104,7 @@ class LiveDisplay:
 
     def finished(self, summary: RunSummary) -> None:
         """Leave the table of finished batches as it is and print the summary below."""
-        self._running = None
+        self._running, self._waits = None, ()
         self.close()
         self._console.print(_summary(self._name, summary))
 
@@ -117,7 +123,7 @@ class LiveDisplay:
         if running is not None:
             number, began = running
             table.add_row(str(number), *[""] * 6, f"running, {duration_text(self._clock() - began)}", style="dim")
-        return Group(header, table)
+        return Group(header, table, *(Text(each, "yellow") for each in self._waits))
 
 
 def _batches(reports: Sequence[BatchReport]) -> Table:

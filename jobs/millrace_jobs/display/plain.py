@@ -37,6 +37,9 @@ class PlainDisplay:
     def began(self, batch: int) -> None:
         """Do nothing: a batch is a line once it has finished."""
 
+    def waits(self, sentences: Sequence[str]) -> None:
+        """Do nothing: a message says once what the batch waits for."""
+
     def batch(self, report: BatchReport) -> None:
         """Print one line per batch; missing results, imbalance or plan are ``-``."""
         cost, pin = placement_of(report), report.pin

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.kafka_login import SaslMechanism
 from millrace_jobs.kafka.connection import Connection
+from millrace_jobs.pending import AwaitedServer
 from millrace_support.backoff import Backoff
 
 PATIENCE = 60.0
@@ -191,15 +192,29 @@ def patiently(
     """
     deadline = time.monotonic() + patience
     backoff = Backoff(SHORTEST_PAUSE, LONGEST_PAUSE)
-    while True:
-        try:
-            return action()
-        except KafkaException as error:
-            pause = backoff.next()
-            may_pass = is_transient(error_of(error)) or error_of(error).code() in passing
-            if not may_pass or time.monotonic() + pause > deadline:
-                raise kafka_problem(error, doing, connection) from error
-        time.sleep(pause)
+    with awaited(connection, doing) as kafka:
+        while True:
+            try:
+                return action()
+            except KafkaException as error:
+                pause = backoff.next()
+                may_pass = is_transient(error_of(error)) or error_of(error).code() in passing
+                problem = kafka_problem(error, doing, connection)
+                if not may_pass or time.monotonic() + pause > deadline:
+                    raise problem from error
+                kafka.failed(*explained(problem))
+            time.sleep(pause)
+
+
+def awaited(connection: Connection, doing: str) -> AwaitedServer:
+    """Return the mark of tries of a call of Kafka, by which the page of the run says what is waited for."""
+    return AwaitedServer(f"Kafka at {connection.servers}", doing)
+
+
+def explained(problem: MillraceError) -> tuple[str, str]:
+    """Return the message and the hint of an error."""
+    first = problem.problems[0]
+    return first.message, first.hint
 
 
 def error_of(error: KafkaException | KafkaError) -> KafkaError:

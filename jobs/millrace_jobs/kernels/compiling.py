@@ -1,4 +1,7 @@
-"""Compilation of kernels: by Numba at their first call, cached on disk for later processes, or into their callers."""
+"""Compilation of kernels: by Numba at their first call, cached on disk for later processes, or into their callers.
+
+Numba is imported at the first of these calls: that takes 0.4 s, for which a query that places no record need not wait.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import hashlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-import numba
 import numpy as np
-from numba import njit
-from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numba.core.caching import FunctionCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +29,43 @@ _FOLDERS = ("kernels", "sketches", "partitioners")
 """Folders below ``_JOBS`` that hold all functions from which kernels are compiled."""
 
 
+class Kernel(Generic[P, R]):
+    """A function that Numba compiles when it, or a kernel that calls it, is first called.
+
+    Args:
+        function: the function, in the part of Python that Numba's nopython mode compiles.
+        options: what ``numba.njit`` is to do otherwise than by default.
+        is_cached: whether the machine code is stored for later processes.
+    """
+
+    def __init__(self, function: Callable[P, R], options: dict[str, Any], *, is_cached: bool) -> None:
+        functools.update_wrapper(self, function)
+        self._function, self._options, self._is_cached = function, options, is_cached
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, which is compiled if it has not been called with arguments of these types before."""
+        return cast("R", self.dispatcher(*args, **kwargs))
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """Numba's own object for the function."""
+        from numba import njit
+
+        dispatcher: Any = njit(nogil=True, error_model="numpy", **self._options)(self._function)
+        if self._is_cached:
+            try:
+                # ``Dispatcher.enable_caching`` does the same with Numba's own cache.
+                dispatcher._cache = _cache_of(self._function)
+            except RuntimeError:  # raised by Numba if no cache directory is writable
+                _warn_uncached()
+        return dispatcher
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba asks of a value in a kernel: the type of the function, by which it finds the function itself."""
+        return self.dispatcher._numba_type_
+
+
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile ``function`` in Numba's nopython mode when it is first called; it runs without the GIL.
 
@@ -36,25 +76,21 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     A cached kernel is stale when any source file of kernels has changed. Numba itself checks only the file of the
     kernel, not the files of the functions that are compiled into it.
     """
-    compiled: Any = njit(nogil=True, error_model="numpy")(function)
-    try:
-        # ``Dispatcher.enable_caching`` does the same with Numba's own cache.
-        compiled._cache = _KernelCache(function)
-    except RuntimeError:  # raised by Numba if no cache directory is writable
-        _warn_uncached()
-    return cast("Callable[P, R]", compiled)
+    return Kernel(function, {}, is_cached=True)
 
 
-class _KernelCache(FunctionCache):
-    """Numba's cache, with files that are valid for one version of Numba and one set of kernel sources only.
+def _cache_of(function: Callable[P, R]) -> FunctionCache:
+    """Return Numba's cache, with files that are valid for one version of Numba and one set of kernel sources only.
 
     Numba does not unpickle the index of another version. Its own check for stale sources is a stamp beside the index,
     which is unpickled together with it; that fails if a class in the signature of a kernel has been renamed.
     """
+    import numba
+    from numba.core.caching import FunctionCache
 
-    def __init__(self, function: Callable[P, R]) -> None:
-        super().__init__(function)  # type: ignore[no-untyped-call]
-        self._cache_file._version = f"{numba.__version__} {_own_digest()}"
+    cache = FunctionCache(function)  # type: ignore[no-untyped-call]
+    cache._cache_file._version = f"{numba.__version__} {_own_digest()}"
+    return cache
 
 
 @functools.cache
@@ -97,4 +133,4 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     than the steps themselves. Only the callers are cached on disk: called from Python, the function is compiled again
     in every process.
     """
-    return cast("Callable[P, R]", njit(nogil=True, error_model="numpy", forceinline=True)(function))
+    return Kernel(function, {"forceinline": True}, is_cached=False)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.own_code.loading import SAME_COMMAND, FunctionForm, described, imported_function
+from millrace_jobs.pending import own_code
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -47,7 +48,8 @@ class ScalarFunction:
             return pa.array([], self.type)
         function = imported(self.name, self.path)
         try:
-            values = function(*map(_plain, arguments))
+            with own_code(self.path, f"computing {self.name}() of records"):
+                values = function(*map(_plain, arguments))
         except (Exception, SystemExit) as error:
             hint = f"correct it, or return NULL for values that it cannot use{SAME_COMMAND}"
             raise self._problem(f"failed: {described(error, function)}", hint) from error

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.own_code.loading import MAY_PASS, SAME_COMMAND, FunctionForm, described, imported_function
+from millrace_jobs.pending import own_code
 
 FIELD = "spec.sink.python"
 
@@ -81,7 +82,8 @@ class SinkFunction:
             MillraceError: it raises any other exception, or returns an awaitable or a generator, which has not run.
         """
         try:
-            returned = self._function(results, batch, **self._options)
+            with own_code(self.path, f"writing the results of batch {batch.number}"):
+                returned = self._function(results, batch, **self._options)
         except (Exception, SystemExit) as error:
             message = f"the function {self.path} failed on batch {batch.number}: {described(error, self._function)}"
             if isinstance(error, MAY_PASS):

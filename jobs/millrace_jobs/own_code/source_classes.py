@@ -22,6 +22,7 @@ import pyarrow as pa
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.own_code.loading import MAY_PASS, SAME_COMMAND, described, imported_module, later_kind
+from millrace_jobs.pending import own_code
 
 _LATEST = "def latest(self) -> int"
 _READ = "def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]"
@@ -170,8 +171,11 @@ class OwnRecords:
     @contextmanager
     def _calling(self, method: str, call: str) -> Iterator[None]:
         """Turn what the class raises in this block into an error that names the call, and the line of its file."""
+        what = "looking for records of" if method == "latest" else "reading"
+        doing = f"{what} source {self._own.source}"
         try:
-            yield
+            with own_code(self._own.path, doing, method):
+                yield
         except (Exception, SystemExit) as error:
             place = getattr(self._class, method)
             said = described(error, place if inspect.isfunction(place) else self._class.latest)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import CorruptPolicy
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.page.history import RunSnapshot, problem_of
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.pipeline.incomplete import required_columns
 from millrace_support.http_server import ProbeResult
 from millrace_support.pages.verdict import PageFinding, Severity, by_urgency
@@ -31,6 +32,9 @@ SKEWED = 0.5
 SLOW_SINK_SECONDS = 1.0
 """Seconds of a batch, beyond those of its tasks, from which they count as those of the sink and not of Spark."""
 
+MAX_PENDING = 3
+"""Calls that last of which the page has a finding."""
+
 OVERDUE_INTERVALS, OVERDUE_SECONDS = 3, 30.0
 """A batch is overdue after so many intervals, and not before so many seconds."""
 
@@ -40,7 +44,14 @@ _OUTCOMES = {"finished": "Finished", "drained": "Stopped"}
 
 
 def findings(
-    run: RunSnapshot, spec: Spec, failing: MillraceError | None, alive: ProbeResult, now: float, *, timed: bool = True
+    run: RunSnapshot,
+    spec: Spec,
+    failing: MillraceError | None,
+    alive: ProbeResult,
+    now: float,
+    *,
+    timed: bool = True,
+    pending: Sequence[PendingCall] = (),
 ) -> list[PageFinding]:
     """Return the findings on a run, the most urgent first; there is at least one.
 
@@ -52,10 +63,11 @@ def findings(
         now: seconds since 1970.
         timed: whether batches are to be in time: false where a run reads what exists and ends, for which it takes
             batches of many intervals.
+        pending: the calls that last now, the longest first.
     """
     found = [
         *_failures(run, failing, alive),
-        *(_pace(run, spec, now) if timed and not run.outcome else ()),
+        *((_waits(pending) or (_pace(run, spec, now) if timed else ())) if not run.outcome else ()),
         *_records(run, spec),
     ]
     worst = max((each.severity for each in found), default=Severity.WELL)
@@ -75,6 +87,25 @@ def _failures(run: RunSnapshot, failing: MillraceError | None, alive: ProbeResul
     elif not alive.ok:
         remedy = "look at the log of the run, then start it again: committed batches stay"
         yield PageFinding(Severity.FAILURE, "Hung", alive.text, remedy)
+
+
+def _waits(pending: Sequence[PendingCall]) -> list[PageFinding]:
+    """Return the findings on calls that last, which say why a batch does; what earlier batches took does not."""
+    return [PageFinding(Severity.WARNING, _title(call), f"{call}", _remedy(call)) for call in pending[:MAX_PENDING]]
+
+
+def _title(call: PendingCall) -> str:
+    if call.kind is CallKind.SERVER:
+        return f"Waiting for {call.what.partition(' at ')[0]}"
+    return "Own code does not return" if call.is_one_call else "Own code takes long"
+
+
+def _remedy(call: PendingCall) -> str:
+    if call.hint:
+        return call.hint
+    if call.is_one_call:
+        return "see what it waits for there; if it never returns, correct it and start the run again: nothing is lost"
+    return "make it faster, or give it fewer records by maxRecordsPerBatch or maxFilesPerBatch of the source"
 
 
 def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:

@@ -12,6 +12,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.page.findings import findings, seconds_text
 from millrace_jobs.page.heat_map import HeatMap, heat_maps
 from millrace_jobs.page.history import RunSnapshot
+from millrace_jobs.pending import PendingCall
 from millrace_support.http_server import Probe
 from millrace_support.pages.tables import Table
 from millrace_support.pages.verdict import PageFinding
@@ -36,7 +37,7 @@ _STEPS = {
 class RunFacts:
     """What the page knows of a run beside its history.
 
-    ``failing`` returns why the query was started again, until it computes.
+    ``failing`` returns why the query was started again, until it computes, and ``pending`` the calls that last now.
     ``timed`` is whether batches are to be in time, which those of a run that reads what exists and ends are not.
     ``key`` has the names of the key's columns of a table that can be looked up, and ``lookups`` is the URL of the
     look-ups; empty if the page may not look rows up.
@@ -45,6 +46,7 @@ class RunFacts:
     query: StreamQuery
     alive: Probe
     failing: Callable[[], MillraceError | None] = lambda: None
+    pending: Callable[[], Sequence[PendingCall]] = tuple
     timed: bool = True
     key: tuple[str, ...] = ()
     lookups: str = ""
@@ -136,7 +138,9 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Ex
         name=facts.query.name,
         as_of=_clock(now, seconds=True),
         facts=_run_facts(run, facts, now),
-        findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed)),
+        findings=tuple(
+            findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed, pending=facts.pending())
+        ),
         charts=tuple(replace(each, marks=extent.marks) for each in _charts(run)),
         batches=_batch_table(listed),
         batches_title=_batches_title(listed),

@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from millrace_jobs.pending import own_code
+
 from .base import Hashes, Partitioner, Workers, key_block
 from .parameters import ParameterError, Value
 from .state import PartitionerState, Vectors, pack, unpack
@@ -38,6 +40,7 @@ CLASS = "class"
 
 _METHODS = ("route", "save", "restore", "resize")
 _POSITION = ("workers", "seed", "replica", "replicas")
+_PLACING = "placing records on workers"
 _WORD = 8
 """Bytes of a number in a saved state."""
 
@@ -98,7 +101,8 @@ class OwnPartitioner(Partitioner):
     def route(self, keys: Hashes) -> Workers:
         """Place one block. Raises ValueError if the class does not return a worker for each record."""
         block = key_block(keys)
-        ids = np.asarray(self._own.route(block))
+        with own_code(self._path, _PLACING, "route"):
+            ids = np.asarray(self._own.route(block))
         if ids.shape != block.shape or (len(ids) and ids.dtype.kind not in "iu"):
             message = f"partitioner {self._path} returned {ids.dtype} of shape {ids.shape} for {len(block)} records"
             raise ValueError(f"{message}; return a whole number for each record")
@@ -110,7 +114,8 @@ class OwnPartitioner(Partitioner):
     def advance(self) -> None:
         """End the slide."""
         if hasattr(self._own, "advance"):
-            self._own.advance()
+            with own_code(self._path, _PLACING, "advance"):
+                self._own.advance()
 
     def merge(self, others: Sequence[OwnPartitioner]) -> None:
         """Fold in the states of others, if the class can do that. Raises ValueError if it fails."""
@@ -151,7 +156,8 @@ class OwnPartitioner(Partitioner):
     def _running(self, method: str) -> Iterator[None]:
         """Raise ValueError, after which replicas begin without a state, for whatever a method of the class raises."""
         try:
-            yield
+            with own_code(self._path, _PLACING, method):
+                yield
         except Exception as error:
             message = f"{method} of partitioner {self._path} failed: {type(error).__name__}: {error}"
             raise ValueError(message) from error

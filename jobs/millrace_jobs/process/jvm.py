@@ -134,6 +134,7 @@ class Jvm:
         """
         if self._address is None:
             self._address = self._wait_for_address()
+            self._zygote.start()  # not earlier: it would take a core from the JVM and this process while they start
         port, secret = self._address
         found = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
         os.environ.update(found)

@@ -7,10 +7,10 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from millrace_jobs.disk import process_folder
 from millrace_jobs.process.signals import start_child
 from millrace_jobs.process.zygote_client import ADDRESS, GROUPING
 
@@ -22,9 +22,10 @@ _END_SECONDS = 30.0
 
 
 class Zygote:
-    """A zygote, starting or running; it ends when this process ends, and removes its folder.
+    """A zygote, which ``start`` starts; it ends when this process ends, and removes its folder.
 
-    Outside Linux, or if its socket cannot be bound, ``settings`` is empty and Spark starts Python itself.
+    Its address is known from the beginning: who connects before ``start`` waits for it. Outside Linux, or if its socket
+    cannot be bound, ``settings`` is empty and Spark starts Python itself.
 
     Args:
         quiet: discard the zygote's output.
@@ -32,32 +33,45 @@ class Zygote:
     """
 
     def __init__(self, *, quiet: bool, grouping: bool = False) -> None:
+        self._quiet, self._grouping = quiet, grouping
         self.settings: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
+        self._listener: socket.socket | None = None
         if sys.platform != "linux":
             return
-        folder = tempfile.mkdtemp(prefix="millrace-zygote-")  # private: whoever can connect can run programs
-        path = Path(folder) / "socket"
-        with socket.socket(socket.AF_UNIX) as listener:
-            try:
-                listener.bind(str(path))
-            except OSError:  # the path may be too long for a socket
-                shutil.rmtree(folder, ignore_errors=True)
-                return
-            listener.listen(128)
-            listener.set_inheritable(True)
-            wanted = [GROUPING] if grouping else []
-            self._process = start_child(
-                [sys.executable, "-m", "millrace_jobs.process.zygote_server", str(listener.fileno()), folder, *wanted],
-                {"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
-                quiet=quiet,
-                pass_fds=[listener.fileno()],
-            )
+        folder, self._lock = process_folder("millrace-zygote-")  # private: whoever can connect can run programs
+        path = folder / "socket"
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            listener.bind(str(path))
+        except OSError:  # the path may be too long for a socket
+            listener.close()
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        listener.listen(128)
+        listener.set_inheritable(True)
+        self._listener = listener
         self.settings[ADDRESS] = str(path)
+
+    def start(self) -> None:
+        """Start the zygote, unless it has been started; it loads its modules for a second and more."""
+        if self._listener is None:
+            return
+        with self._listener as listener:
+            wanted = [str(self._folder), *([GROUPING] if self._grouping else [])]
+            self._process = start_child(
+                [sys.executable, "-m", "millrace_jobs.process.zygote_server", str(listener.fileno()), *wanted],
+                {"PYTHONHASHSEED": "0"} | os.environ | _SETTINGS,  # as Spark sets it, so that tasks hash alike
+                quiet=self._quiet,
+                pass_fds=[listener.fileno(), self._lock],
+            )
+        self._listener = None
 
     def finish(self) -> None:
         """Ask the zygote to end after its children, and wait for it."""
-        if self._process is not None and self._process.stdin is not None:
+        if self._process is None:
+            self._forget()
+        elif self._process.stdin is not None:
             self._process.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)
@@ -67,4 +81,15 @@ class Zygote:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            shutil.rmtree(Path(self.settings[ADDRESS]).parent, ignore_errors=True)
+        self._forget()
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.settings[ADDRESS]).parent
+
+    def _forget(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self.settings:
+            shutil.rmtree(self._folder, ignore_errors=True)

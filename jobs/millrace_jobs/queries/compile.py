@@ -22,7 +22,6 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.parsed_query import ParsedQuery, parsed_sql
 from millrace_jobs.queries.execution import CompiledQuery, Execution
-from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.own_aggregates import (
     Aggregators,
     aggregators_of,
@@ -36,7 +35,8 @@ from millrace_jobs.queries.routed.aggregation import Aggregation, aggregation_of
 from millrace_jobs.queries.routed.compile import ahead_of, compile_aggregation, compile_aggregator
 from millrace_jobs.queries.sql_aggregates import NotRoutableError
 from millrace_jobs.queries.sql_scope import check_scope, sql_problem
-from millrace_jobs.queries.tables.compile import compile_tables
+from millrace_jobs.queries.tables.compile import compile_native, compile_tables
+from millrace_jobs.queries.tables.grouping import is_mergeable
 from millrace_jobs.queries.tables.needs import holds_back, needs_tables
 from millrace_jobs.queries.tables.stages import state_partitions
 
@@ -77,10 +77,10 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     Raises:
         MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
     """
-    for name, schema in schemas.items():
-        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     if spec.query.python is not None:
         return compile_aggregator(spec.query.python, schemas)
+    for name, schema in schemas.items():
+        spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
     sql = spec.query.sql
     assert sql is not None
     if spec.query.functions is not None:
@@ -123,23 +123,28 @@ def choose_execution(
     Raises:
         MillraceError: nothing can run it.
     """
-    own = own_aggregates(query)
-    if needs_tables(spec, query):
+    own, meant = own_aggregates(query), query.written_out
+    if needs_tables(spec, meant):
         if own:
             hint = "write one SELECT over one source that is a stream, with GROUP BY"
-            reason = "joins, reads or keeps a table, or aggregates groups again"
+            reason = "joins, reads or keeps a table, counts distinct values, or aggregates groups again"
             raise MillraceError(own_call_problem(reason, hint, own[0].name))
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
         aggregation = aggregation_of(
-            query, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
+            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
         )
     except NotRoutableError as error:
         if own:
             hint = "leave that out: its aggregators run in routed queries only"
             raise MillraceError(own_call_problem(str(error), hint, own[0].name)) from None
-        native = Native(query, str(error))
+        reason = str(error)
     else:
+        parts = [part for aggregate in aggregation.aggregates for part in aggregate.parts]
+        if holds_back(spec) and not own and not all(map(is_mergeable, parts)):
+            return compile_tables(spec, query, schemas, types.of, partitions)
         ahead_of(aggregation, spec)  # refuses groups that cannot be held back
         return aggregation
-    return compile_tables(spec, query, schemas, types.of, partitions) if holds_back(spec) else native
+    if holds_back(spec):
+        return compile_tables(spec, query, schemas, types.of, partitions)
+    return compile_native(spec, query, schemas, reason)

@@ -47,8 +47,10 @@ from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.own_aggregates import aggregators_of, check_own_aggregates
 from millrace_jobs.queries.own_functions import functions_of
-from millrace_jobs.queries.results import closes, require_partitions, require_rows_that_stay, result_keys, updates_table
+from millrace_jobs.queries.results import closes, output_keys, require_partitions, require_rows_that_stay, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
+from millrace_jobs.sinks.files.changelog import require_names
+from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sources.connector import schema_of
 
 UNKNOWN = TimestampType()
@@ -74,6 +76,13 @@ _NESTED: Mapping[exp.DType, DataType] = {
 }
 """No operator asks for the types of what is in them."""
 
+_MADE: Mapping[str, DataType] = {
+    "named_struct": _NESTED[exp.DType.STRUCT],
+    "struct": _NESTED[exp.DType.STRUCT],
+    "map": _NESTED[exp.DType.MAP],
+}
+"""The types of functions that sqlglot does not know."""
+
 
 class DeclaredTypes:
     """The types that follow from the declared columns of the sources; ``UNKNOWN`` for all others."""
@@ -98,6 +107,8 @@ class DeclaredTypes:
 
 def _type_of(text: str, columns: Mapping[str, DataType], functions: Mapping[str, DataType]) -> DataType:
     expression = parse_expression(text)
+    if isinstance(expression, exp.Anonymous) and expression.name.lower() in _MADE:
+        return _MADE[expression.name.lower()]
     if isinstance(expression, exp.Column):
         return columns.get(expression.name.lower(), UNKNOWN) if not expression.table else UNKNOWN
     for call in own_calls(expression, functions):
@@ -131,23 +142,27 @@ def dry_compile(spec: Spec) -> list[Problem]:
         check_own_aggregates(spec, aggregators)
         types = DeclaredTypes(schemas, [*functions_of(spec.query), *aggregators.values()])
         chosen = choose_execution(spec, parsed_sql(spec), schemas, types, 1, aggregators)
-        if spec.partitioner.placement is PlacementSetting.DEDICATED:
-            problem = chosen.dedicated_problem(spec, schemas)
-            return [] if problem is None else [problem]
         if isinstance(chosen, Aggregation):
-            for output in spec.outputs.values():
-                _require_rows_that_stay(chosen, output)
-            return []
-        require_partitions(chosen, spec)
-        names = chosen.result_names or known_columns(spec)
-        if names is None:
-            return []
-        result = StructType([StructField(name, UNKNOWN) for name in names])
-        for output in spec.outputs.values():
-            result_keys(CompiledQuery(chosen, result, aggregates=True), output)
+            for field, output in spec.outputs.items():
+                with errors_of(field):
+                    _require_rows_that_stay(chosen, output)
+                    if output.sink.has_changelog:
+                        require_names(known_columns(spec) or ())
+        elif (names := chosen.result_names or known_columns(spec)) is None:
+            require_partitions(chosen, spec)
+        else:
+            outputs = [output.sink.files for output in spec.outputs.values() if output.sink.files is not None]
+            parts = {name.lower() for files in outputs for name in files.partition_by}
+            kinds = {
+                name: StringType() if name.lower() in parts else UNKNOWN for name in names
+            }  # folders take no times
+            result = StructType([StructField(name, kinds[name]) for name in names])
+            output_keys(CompiledQuery(chosen, result, aggregates=True), spec)
+        dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
+        problem = chosen.dedicated_problem(spec, schemas) if dedicated else None
     except MillraceError as error:
         return list(error.problems)
-    return []
+    return [] if problem is None else [problem]
 
 
 def _require_rows_that_stay(aggregation: Aggregation, spec: Spec) -> None:

@@ -23,7 +23,7 @@ from millrace_api.model.sinks import SinkSpec, TransactionScope
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import Group
-from millrace_jobs.changes import OUTPUT, WEIGHT
+from millrace_jobs.changes import CHANGE, OUTPUT, WEIGHT
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.reading import RunContext
 from millrace_jobs.queries.sql_scope import check_functions, sql_problem
@@ -57,14 +57,16 @@ class ResultTraits:
     """What is known of the results of a query, beside their columns; the defaults are those of Spark's own plan.
 
     ``key`` has the places of the columns that identify a row, where its groups do not; None if nothing does.
-    ``emits_changes``: operators on tables emit the results, as changes. ``takes_back``: these can take a row back.
-    ``waits``: some are held until the watermark has come, even if every change is to be emitted, and ``longest`` is how
-    long after the event time of their records that can take, in microseconds; None if that follows from what Spark's
-    operators hold. ``closing_window``: under OnWindowClose, results come at the end of this window alone. ``versions``:
-    all versions of a row are emitted, of which Spark's own plan has none.
+    ``other_keys`` are the places of further such columns. ``emits_changes``: operators on tables emit the results, as
+    changes. ``takes_back``: these can take a row back. ``waits``: some are held until the watermark has come, even if
+    every change is to be emitted, and ``longest`` is how long after the event time of their records that can take, in
+    microseconds; None if that follows from what Spark's operators hold. ``closing_window``: under OnWindowClose,
+    results come at the end of this window alone. ``versions``: all versions of a row are emitted, of which Spark's own
+    plan has none.
     """
 
     key: tuple[int, ...] | None = None
+    other_keys: tuple[tuple[int, ...], ...] = ()
     emits_changes: bool = False
     takes_back: bool = False
     waits: bool = False
@@ -157,10 +159,15 @@ class Execution(ABC):
         return spec.sink.replaces_rows and self.results.takes_back
 
     def marks(self, spec: Spec) -> list[str]:
-        """Return the columns that the sink needs beside the results: weights, and the output that a result is for."""
+        """Return the columns that the sink needs beside the results: weights, and the output that a result is for.
+
+        A changelog has the periods of changes, too.
+        """
+        has_changelog = any(output.sink.has_changelog for output in spec.outputs.values())
+        change = list(CHANGE.names) if has_changelog else [WEIGHT]
         if spec.additional_outputs is not None:
-            return [OUTPUT, WEIGHT]
-        return [WEIGHT] if self.is_weighted(spec) else []
+            return [OUTPUT, *change]
+        return change if self.is_weighted(spec) else []
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places parts of a batch on workers: records, or the units of a join's hot keys.

@@ -19,11 +19,27 @@ from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import Group
 from millrace_api.validation.results import result_groups, row_key
 from millrace_jobs.lookups.keys import KeyColumn
-from millrace_jobs.queries.execution import CompiledQuery, Execution
+from millrace_jobs.queries.execution import CompiledQuery, Execution, ResultTraits
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
+from millrace_jobs.sinks.files.changelog import KEY_FIELD, require_names
 from millrace_jobs.sinks.files.formats import require_csv
 from millrace_jobs.sinks.files.formats import require_partitions as require_output_partitions
 from millrace_jobs.sinks.kafka.messages import require_json
+from millrace_jobs.sinks.outputs import errors_of
+
+
+def output_keys(query: CompiledQuery, spec: Spec) -> dict[str, ResultKeys]:
+    """Return the keys of each output, by its field in the spec: ``millrace validate``, ``explain`` and a run ask here.
+
+    Raises:
+        MillraceError: an output cannot have the results, with the field of that output.
+    """
+    require_partitions(query.execution, spec)
+    keys = {}
+    for field, output in spec.outputs.items():
+        with errors_of(field):
+            keys[field] = result_keys(query, output)
+    return keys
 
 
 def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
@@ -43,16 +59,43 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
 def _result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     if spec.sink.files is not None:
         _require_files(query.result, spec.sink.files)
+        if spec.sink.has_changelog:
+            require_names(query.result.names)
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
         return ResultKeys()
-    if spec.sink.lakehouse is None:
+    if spec.sink.lakehouse is None and spec.sink.files is None:
         require_json(query.result, f"spec.sink.{spec.sink.kind}")
     names, row = query.result.names, query.execution.results.key
     groups = result_groups(spec)
     known = None if groups is None else [group.known_by(names) for group in groups]
     if known is None and not spec.sink.key and row is not None:
         known = [(names[place], (names[place],)) for place in row]  # as if the result were grouped by them
-    return query.execution.result_keys(row_key(spec.sink, names, known), names, groups or (), spec)
+    columns = row_key(spec.sink, names, known)
+    if spec.sink.has_changelog and groups is None:
+        _require_key_of_rows(columns or (), names, query.execution.results)
+    return query.execution.result_keys(columns, names, groups or (), spec)
+
+
+def _require_key_of_rows(key: Sequence[str], names: Sequence[str], results: ResultTraits) -> None:
+    """Check that a key given for a changelog identifies rows: of two rows with one key, the older one would be lost."""
+    keys = [] if results.key is None else [results.key, *results.other_keys]
+    missing = [[names[place] for place in each if names[place] not in key] for each in keys]
+    if not all(missing):
+        return
+    if missing:
+        least = min(missing, key=len)
+        columns = ", ".join(least)
+        message, hint = f"the key leaves out {columns}, so rows of the changelog would collide", f"add {columns}"
+    elif results.takes_back:
+        message = "nothing says which columns identify a row of the result, so rows of the changelog could collide"
+        hint = (
+            "select the primary keys of its tables and groups, such as a window's start and end, and write them as "
+            "key, write SELECT DISTINCT with all of its columns as key, or leave key out"
+        )
+    else:
+        message = "nothing says which columns identify a row of the result, and none is replaced or removed"
+        hint = "leave key out"
+    raise MillraceError(Problem(message, hint, field=KEY_FIELD))
 
 
 def _require_files(results: StructType, files: FilesSinkSpec) -> None:

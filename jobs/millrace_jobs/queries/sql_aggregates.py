@@ -28,7 +28,11 @@ class GroupingKey:
 
 
 class NotRoutableError(Exception):
-    """Error that carries the reason a query stays with Spark's own plan."""
+    """Error that carries the reason a query stays with Spark's own plan; ``part`` of the query is that reason."""
+
+    def __init__(self, reason: str, part: exp.Expr | None = None) -> None:
+        super().__init__(reason)
+        self.part = part
 
 
 def without_lateral_aliases(items: list[exp.Expr], columns: Collection[str]) -> Iterator[exp.Expr]:
@@ -86,7 +90,7 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def split_aggregates(
-    select: exp.Select, type_of: TypeOf, *, structs: bool = False, own: Mapping[str, SqlAggregator] | None = None
+    select: exp.Select, type_of: TypeOf, *, tables: bool = False, own: Mapping[str, SqlAggregator] | None = None
 ) -> Iterator[BuiltinAggregate]:
     """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts; see ``compile_aggregate``.
 
@@ -99,9 +103,9 @@ def split_aggregates(
         text = to_sql(call)
         if text in seen:
             continue
-        compiled = compile_aggregate(call, len(seen), type_of, structs=structs, own=own)
+        compiled = compile_aggregate(call, len(seen), type_of, tables=tables, own=own)
         if isinstance(compiled, str):
-            raise NotRoutableError(compiled)
+            raise NotRoutableError(compiled, call)
         seen.add(text)
         yield compiled
 

@@ -30,18 +30,16 @@ from millrace_jobs.display.plain import ResultsConsole
 from millrace_jobs.page.history import RunHistory
 from millrace_jobs.page.live_page import SEEN_SECONDS, LivePage
 from millrace_jobs.page.view import RunFacts
+from millrace_jobs.pending import noting_in
 from millrace_jobs.pipeline.incomplete import why_incomplete
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
-from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.results import require_partitions
 from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import (
     open_sources,
     unread_note,
-    user_schemas,
     waiting_note,
 )
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
@@ -49,9 +47,10 @@ from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
+from millrace_jobs.run.pending_watch import PendingWatch
 from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
 from millrace_jobs.run.platform import OneProcess, Platform
-from millrace_jobs.run.prepared_query import PreparedQuery, output_keys, prepare_query
+from millrace_jobs.run.prepared_query import PreparedQuery, checked_query, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
 from millrace_jobs.run.record_file import RecordFile
 from millrace_jobs.run.replicas import ReplicaControl
@@ -140,6 +139,7 @@ class Job:
         self._spec = with_flat_times(self.query.spec)
         self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
         self._store_requests = self._stack.enter_context(counting_in(self._workspace / "store-requests"))
+        self._pending = self._stack.enter_context(noting_in(self._workspace / "pending"))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -200,7 +200,8 @@ class Job:
     def _serve(self, display: Display) -> None:
         """Serve page and probes, and begin the record, before anything that takes long."""
         # the first batch of a backlog takes long
-        self._health = Health(max(600.0, 20 * self.query.spec.batch_interval.seconds), self.platform.executors)
+        silence = max(600.0, 20 * self.query.spec.batch_interval.seconds)
+        self._health = Health(silence, self.platform.executors, pending=self._pending)
         self._history = RunHistory()
         document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
         if self.record is not None:
@@ -287,6 +288,7 @@ class Job:
             query=self.query,
             alive=self._health.liveness,
             failing=self._failing,
+            pending=self._pending,
             timed=not self.once,
             key=() if prepared.lookups is None else prepared.lookups.key,
             lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
@@ -321,7 +323,8 @@ class Job:
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
-            outcome = run.run()
+            with PendingWatch(self._pending, observer.display.waits, observer.note):
+                outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)
             closes = until is not None and until != closed
@@ -363,10 +366,7 @@ class Job:
         sources = open_sources(self.query.spec, self._workspace / "sources", self._workspace)
         partitions = self.platform.state_partitions(self.query.spec)
         spark = self._session(partitions, without_event_log(self.query))
-        compiled = compile_query(spark, self._spec, user_schemas(self._spec, sources))
-        require_partitions(compiled.execution, self._spec)
-        output_keys(compiled, self._spec)
-        compiled.check_streaming(self._spec, spark, sources)
+        compiled = checked_query(spark, self._spec, sources)
         plan = given.current() if given is not None else None
         pin = pin_of(plan or first_plan(self.query.spec, compiled, self.platform.cores(spark)))
         schemas = {name: source.schema for name, source in sources.items()}

@@ -6,7 +6,7 @@ It is the last room of a batch. The next one begins with what ``steering`` has l
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from millrace_api.errors import MillraceError
 from millrace_jobs.display.display import RunTally
 from millrace_jobs.page.history import RunHistory
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.gc_times import GarbageCollection
@@ -41,6 +42,7 @@ class Health:
             has finished. While there is no executor, nothing can finish, and a restart would not help.
         executors: returns the executors; None where tasks run in this process.
         clock: monotonic clock, in seconds.
+        pending: returns the calls that last now, which the probe of liveness names.
     """
 
     def __init__(
@@ -48,7 +50,9 @@ class Health:
         allowed_silence: float,
         executors: Callable[[], ExecutorState | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        pending: Callable[[], Sequence[PendingCall]] = tuple,
     ) -> None:
+        self._pending = pending
         self._allowed_silence = allowed_silence
         self._executors = executors
         self._clock = clock
@@ -89,6 +93,7 @@ class Health:
     def liveness(self) -> ProbeResult:
         """Report whether the query is alive: not ok if the query has failed or hangs, so that only a restart helps."""
         executors = self._executors()
+        waits = "".join(f"; {call}" for call in self._pending())
         with self._lock:
             if executors is not None and executors.signs != self._seen_signs:
                 self._seen_signs, self._last_sign = executors.signs, self._clock()
@@ -97,8 +102,8 @@ class Health:
             silence = self._clock() - self._last_sign
             if self._state == "running" and silence > self._allowed_silence:
                 allowed = f"allowed {self._allowed_silence:.0f} s"
-                return ProbeResult(False, f"hung: no batch or task finished for {silence:.0f} s, {allowed}")
-            return ProbeResult(True, self._state)
+                return ProbeResult(False, f"hung: no batch or task finished for {silence:.0f} s, {allowed}{waits}")
+            return ProbeResult(True, self._state + (waits if self._state == "running" else ""))
 
     def readiness(self) -> ProbeResult:
         """Report whether the query is ready: ok while it runs and computes, or has computed."""
@@ -167,6 +172,10 @@ class Observer:
         if failure is not None and failure is not self.seen_failure:
             self.history.failing(failure)
         self.seen_failure = failure
+        self.note(text)
+
+    def note(self, text: str) -> None:
+        """Show the user a message, from any thread."""
         self.history.message(text)
         self.display.message(text)
 

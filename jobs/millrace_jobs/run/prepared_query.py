@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
 
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT, PlacementSetting
 from millrace_api.model.status import FailureClass
@@ -10,15 +13,16 @@ from millrace_api.model.streamquery import Spec
 from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.queries.results import lookup_columns, require_partitions, result_keys
+from millrace_jobs.queries.results import lookup_columns, output_keys
 from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.inputs import user_schemas
 from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.opening import OpenedRun, RunSetup, close_at_end
 from millrace_jobs.run.plans import AUTO_IS_INLINE, unused_algorithm
-from millrace_jobs.sinks.base import ResultKeys, Sink
-from millrace_jobs.sinks.outputs import errors_of, open_sinks, remove_unused
+from millrace_jobs.sinks.base import Sink
+from millrace_jobs.sinks.outputs import open_sinks, remove_unused
+from millrace_jobs.sources.base import Source
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,18 @@ class PreparedQuery:
     compiled: CompiledQuery
     sink: Sink
     lookups: TableLookups | None
+
+
+def checked_query(spark: SparkSession, spec: Spec, sources: Mapping[str, Source]) -> CompiledQuery:
+    """Compile a query, and check all of it that can be checked before its first batch, as ``millrace explain`` does.
+
+    Raises:
+        MillraceError: a run would be refused.
+    """
+    compiled = compile_query(spark, spec, user_schemas(spec, sources))
+    output_keys(compiled, spec)
+    compiled.check_streaming(spec, spark, sources)
+    return compiled
 
 
 def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
@@ -50,7 +66,6 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
         table = refreshed_table(spark, name, columns, place, checkpoint.spark, size)
         table.createOrReplaceTempView(name)
     compiled, native = continue_from(compiled, spec.query.sql, checkpoint.layout)
-    require_partitions(compiled.execution, spec)
     if native is not None:
         setup.display.message(native)
     elif spec is not setup.spec:
@@ -99,12 +114,3 @@ def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) ->
     for remark in checkpoint.adopt(setup.query):
         setup.display.message(remark)
     return PreparedQuery(compiled, sink, lookups)
-
-
-def output_keys(compiled: CompiledQuery, spec: Spec) -> dict[str, ResultKeys]:
-    """Return the keys of each output, by its field in the spec."""
-    keys = {}
-    for name, output in spec.outputs.items():
-        with errors_of(name):
-            keys[name] = result_keys(compiled, output)
-    return keys

@@ -168,7 +168,7 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
     """Return why nothing can run the SQL of a query, in the words of a run, as far as its declared types show it."""
     from millrace_api.sql.parsed_query import parsed_sql
     from millrace_api.validation.results import identified_by_run
-    from millrace_jobs.queries.tables.needs import holds_back, may_retract, needs_tables
+    from millrace_jobs.queries.tables.needs import aggregates_twice, holds_back, may_retract, needs_tables
 
     spec, sql = query.spec, query.spec.query.sql
     dedicated = spec.partitioner.placement is PlacementSetting.DEDICATED
@@ -179,13 +179,14 @@ def execution_problems(query: StreamQuery) -> list[Problem]:
         return [] if problem is None else [problem]
     if sql is None:
         return []
-    keyless = any(output.sink.table is not None and not output.sink.table.key for output in spec.outputs.values())
-    by_run = keyless and identified_by_run(spec)
-    asks = by_run or dedicated or any(output.sink.by_partition for output in spec.outputs.values())
+    sinks = [output.sink for output in spec.outputs.values()]
+    by_run = any(sink.table is not None and not sink.table.key for sink in sinks) and identified_by_run(spec)
+    asks = by_run or dedicated or any(sink.by_partition or sink.has_changelog for sink in sinks)
     if spec.query.aggregates is not None:
         return []  # see _problems_of_imported: it depends on the query's own code
-    parsed = parsed_sql(spec)
-    if not (asks or needs_tables(spec, parsed) or holds_back(spec) or may_retract(spec, parsed)):
+    parsed = parsed_sql(spec).written_out
+    more = holds_back(spec) or may_retract(spec, parsed) or aggregates_twice(parsed)
+    if not (asks or more or needs_tables(spec, parsed)):
         return []  # Spark's own plan can run it, and no sink has more questions than the checks without a plan answer
     from millrace_jobs.queries.dry_compile import dry_compile
 

@@ -102,8 +102,8 @@ class ResultKeys:
     ``columns`` are the result columns of the key. They are empty if all results are one row, and None if rows have no
     key. ``window`` is set if rows expire: every update is emitted, and a watermark expires windows. ``retracts`` is
     true if the results have the column ADMITTED, and ``weighted`` if they are changes with the column WEIGHT;
-    ``versioned`` if these are of all versions, with the other columns of ``changes.CHANGE``; versions can then change
-    as far behind the watermark as ``lag``, in microseconds.
+    ``versioned`` if these are of all versions, with the other columns of ``changes.CHANGE``, which a changelog in files
+    has in any case; versions can then change as far behind the watermark as ``lag``, in microseconds.
     """
 
     columns: tuple[str, ...] | None = None

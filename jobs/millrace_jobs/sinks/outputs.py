@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 from millrace_api.errors import MillraceError
 from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
-from millrace_jobs.changes import OUTPUT, WEIGHT
+from millrace_jobs.changes import CHANGE, OUTPUT, WEIGHT
 from millrace_jobs.connectors import connector
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys, ShowTable, Sink
 from millrace_jobs.sinks.connector import KEYS, TABLE, SinkConnector, SinkContext
@@ -74,7 +74,8 @@ def open_sinks(
             own_id = f"{checkpoint_id}-{field.rpartition('.')[2]}"
             own = None if copies is None else copies_of(copies, field)
             context = SinkContext(alone, keys[field], own_id, show, None, results, own, partitions)
-        outputs.append(Output(open_sink(context), keys[field].weighted, field))
+        marks = CHANGE.names if spec.sink.has_changelog else [WEIGHT] if keys[field].weighted else []
+        outputs.append(Output(open_sink(context), tuple(marks), field))
     return OutputSinks(outputs) if len(outputs) > 1 else outputs[0].sink
 
 
@@ -91,10 +92,10 @@ def _connector(sink: SinkSpec) -> SinkConnector[Any]:
 
 @dataclass(frozen=True)
 class Output:
-    """One output: its sink, whether that takes changes with weights, and the field of the spec that describes it."""
+    """One output: its sink, the columns of changes that it takes, and the field of the spec that describes it."""
 
     sink: Sink
-    weighted: bool
+    marks: tuple[str, ...]
     field: str
 
 
@@ -125,9 +126,10 @@ class OutputSinks(Sink):
 
     def _write(self, number: int, results: DataFrame, batch: ResultBatch) -> int:
         output = self._outputs[number]
-        rows = results.where(F.col(OUTPUT) == number).drop(OUTPUT)
-        if not output.weighted:
-            rows = rows.where(F.col(WEIGHT) > 0).drop(WEIGHT)
+        rows = results.where(F.col(OUTPUT) == number)
+        if WEIGHT not in output.marks:
+            rows = rows.where(F.col(WEIGHT) > 0)
+        rows = rows.drop(OUTPUT, *(name for name in CHANGE.names if name not in output.marks))
         with errors_of(output.field):
             return output.sink.write(output.sink.shape(rows), batch)
 

@@ -214,7 +214,8 @@ def _clock(time: float) -> str:
 def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[RecordLine]:
     restarts = round(sample["millrace_run_restarts_total"] - before["millrace_run_restarts_total"])
     if restarts > 0:
-        yield MessageLine(time, f"the query was started again {restarts} times, after transient failures")
+        times = "once, after a transient failure" if restarts == 1 else f"{restarts} times, after transient failures"
+        yield MessageLine(time, f"the query was started again {times}")
     for reason, count in sample.labeled[_SWITCHES].items():
         if count > before.labeled[_SWITCHES].get(reason, 0):
             yield DecisionLine(time, None, f"auto: a switch, because of {reason}", "auto")

@@ -76,7 +76,7 @@ def _decisions(queries: UserQueries, status: Status, name: str) -> Iterator[Deci
     for event in events:
         yield _line(event)
     scaling = status.last_scaling
-    if scaling is not None and not any(event["reason"] == scaling.reason for event in events):
+    if scaling is not None and not any(event.get("reason") == scaling.reason for event in events):
         yield DecisionLine(_seconds(scaling.time), None, _sentence(scaling), "operator")
     for attempt in status.attempts:
         text = f"the run {attempt.run} failed, {attempt.reason}: {attempt.message}"
@@ -84,9 +84,11 @@ def _decisions(queries: UserQueries, status: Status, name: str) -> Iterator[Deci
 
 
 def _line(event: Manifest) -> DecisionLine | MessageLine:
-    time = _seconds(event["lastTimestamp"] or event["metadata"]["creationTimestamp"])
-    text = f"{event['reason']}: {event['message']}".removesuffix(".")
-    return DecisionLine(time, None, text, "operator") if event["reason"] in _DECISIONS else MessageLine(time, text)
+    """Return an event as a line; anyone may have written it, and the API server leaves empty texts out."""
+    time = _seconds(event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
+    reason, message = event.get("reason", ""), event.get("message", "")
+    text = ": ".join(filter(None, (reason, message))).removesuffix(".")
+    return DecisionLine(time, None, text, "operator") if reason in _DECISIONS else MessageLine(time, text)
 
 
 def _sentence(scaling: LastScaling) -> str:

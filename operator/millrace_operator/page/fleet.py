@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from threading import Lock
 
 from millrace_api.model.status import Phase
@@ -96,10 +96,10 @@ class FleetQueries:
         """Return the namespaces that have queries."""
         return {key.namespace for cache in self._caches for key, _ in cache.kept_queries()}
 
-    def rows(self, visible: Visible) -> list[FleetRow]:
-        """Return the rows of the queries that a user sees, the worst first."""
+    def rows(self, visible: Visible, now: datetime) -> list[FleetRow]:
+        """Return the rows of the queries that a user sees, as they are at a time, the worst first."""
         kept = {key: each for cache in self._caches for key, each in cache.kept_queries()}
-        at, now = self._clock(), datetime.now(UTC)
+        at = self._clock()
         found: list[FleetRow] = []
         with self._lock:
             for key, each in kept.items():

@@ -75,6 +75,7 @@ class FleetPages:
         access: who may see which of them.
         drivers: the pages of drivers; None shows none.
         health: what of the operator makes figures old, as findings.
+        now: returns the current time, by which ages are counted.
     """
 
     def __init__(
@@ -83,8 +84,10 @@ class FleetPages:
         access: Access,
         drivers: DriverPages | None = None,
         health: Callable[[], list[PageFinding]] = list,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._fleet, self._access, self._drivers, self._health = fleet, access, drivers, health
+        self._now = now
         self._rendering = BoundedSemaphore(RENDERINGS)
         self._sessions = Sessions()
         self._views = TokenBuckets(burst=20, seconds_each=0.5)
@@ -204,15 +207,16 @@ class FleetPages:
             reason = "your rights in some namespaces are not reviewed yet, so that their queries are missing here"
             notes.append(PageFinding(Severity.WARNING, "Not all is shown", reason, "reload the page"))
         with self._rendering:
-            rows = self._fleet.rows(visible)
-            return html_page(fleet_page(rows, notes, asked, reader.user.name, datetime.now(UTC)))
+            now = self._now()
+            rows = self._fleet.rows(visible, now)
+            return html_page(fleet_page(rows, notes, asked, reader.user.name, now))
 
     def _query_page(self, reader: Reader, namespace: str, name: str, root: str, *, live: bool) -> Page:
         view = self._seen(reader, namespace, name)
         if view is None:
             return _problem(HTTPStatus.NOT_FOUND, "Not found", _NO_QUERY, "look for it in the fleet", root)
         has_driver = self._drivers is not None and view.status.driver is not None
-        user, now = reader.user.name, datetime.now(UTC)
+        user, now = reader.user.name, self._now()
         if not live:
             with self._rendering:
                 return html_page(query_page(view, self._health(), user, now, f"{view.name}/live" if has_driver else ""))

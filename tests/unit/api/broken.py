@@ -289,6 +289,13 @@ BROKEN = [
         "(got sink); add what is missing, or leave history out",
     ),
     (
+        MINIMAL,
+        11,
+        "  sink: {files: {path: out, key: [cell]}}",
+        "11: spec.sink: a changelog in files needs query.sql and a watermark (got sink); "
+        "add the source's watermark, or leave key out",
+    ),
+    (
         PYTHON,
         15,
         f"  sink: {{table: {{{TABLE}, history: {{topic: old, retention: 1h}}}}}}",

@@ -281,13 +281,19 @@ def test_a_query_has_no_cluster_manager(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "columns", ["cell, fare AS cell", "cell, fare AS CELL", "count(*) AS n, max(fare) AS n", "cell, at, trips.cell"]
+    ("columns", "second"),
+    [
+        ("cell, fare AS cell", 14),
+        ("cell, fare AS CELL", 14),
+        ("count(*) AS n, max(fare) AS n", 23),
+        ("cell, at, trips.cell", 18),
+    ],
 )
-def test_the_columns_of_a_result_have_names_of_their_own(tmp_path, columns):
+def test_the_columns_of_a_result_have_names_of_their_own(tmp_path, columns, second):
     group = " GROUP BY cell" if "count" in columns else ""
     (found,) = problems(tmp_path, changed(MINIMAL, 10, f"    sql: SELECT {columns} FROM trips{group}"))
     assert re.fullmatch(
-        r'10: spec\.query\.sql: the result has 2 columns with the name "(cell|n)"; '
+        rf'10: spec\.query\.sql: the result has 2 columns with the name "(cell|n)" \(line 1, column {second} of the SQL\); '
         r"give each a name of its own: SELECT \.\.\. AS name",
         found,
     ), found

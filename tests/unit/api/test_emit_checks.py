@@ -18,7 +18,7 @@ def grouped_by(column, text=MINIMAL):
          "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"),
         (grouped_by("at"), 12, "OnWindowClose", 'spec.emit: emit OnWindowClose needs a watermark, and "trips" has none; '
          "add watermark: {column: ..., delay: 30s} to the source, or write emit: OnUpdate"),
-        (TIMED, 13, "OnWindowEnd", "spec.emit: emit OnWindowEnd needs a window, and the SQL has none; "
+        (TIMED, 13, "OnWindowEnd", "spec.emit: emit OnWindowEnd needs a window or a join, and the SQL has none; "
          "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"),
     ],
 )  # fmt: skip

@@ -95,7 +95,10 @@ def test_validate_refuses_a_star_over_two_columns_of_a_name_where_the_sink_does(
     star = changed(MINIMAL, sql, "    sql: SELECT *, fare AS cell FROM trips")
     assert problems(tmp_path, star) == []
     [problem] = problems(tmp_path, changed(star, target, "  sink: {files: {path: out, format: csv}}"))
-    assert 'the result has 2 columns with the name "cell"; give each a name of its own' in problem
+    assert (
+        'the result has 2 columns with the name "cell" (line 1, column 11 of the SQL); give each a name of its own'
+        in problem
+    )
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,18 @@ def test_a_live_frame_shows_the_running_batch():
     assert re.match(r" +8 +5,000 ", frame(display)[-1])
 
 
+def test_a_live_frame_shows_what_the_running_batch_waits_for_until_it_ends():
+    display = live(a_batch(batch=7))
+    display.began(8)
+    display.waits(["the function a:b has not returned for 45 s", "Kafka at [b] cannot be reached"])
+    assert frame(display)[-2:] == ["the function a:b has not returned for 45 s", "Kafka at [b] cannot be reached"]
+    display.waits([])
+    assert "running" in frame(display)[-1]
+    display.waits(["the function a:b has not returned for 45 s"])
+    display.batch(a_batch(batch=8))
+    assert frame(display)[-1].lstrip().startswith("8 ")
+
+
 def test_a_live_frame_waits_for_the_first_batch():
     assert frame(live()) == ["flights  0:01:12  watermark -", "waiting for the first batch"]
 

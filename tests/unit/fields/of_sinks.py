@@ -76,9 +76,9 @@ def opened(asked: StreamQuery, number: Number, partitions: int = 2) -> Sink:
 def described(sink: Sink) -> object:
     """Return where a sink writes, and what it does with rows."""
     if isinstance(sink, FilesSink):
-        return sink.place, sink._updates, sink._parts, sink._most
+        return sink.place, sink._updates, sink._parts, sink._most, sink._keys
     if isinstance(sink, ObjectFilesSink):
-        return sink.place, sink._updates
+        return sink.place, sink._updates, sink._keys
     if isinstance(sink, ConsoleSink):
         rows = pa.RecordBatch.from_pydict({"k": list(range(50))})
         return sink.place, [batch.num_rows for batch in _Head(sink._rows)(iter([rows]))]
@@ -143,6 +143,9 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
         documents["files"], see, f"{place}.files", partitionBy=(ABSENT, ["city"]), filesPerPartition=(ABSENT, 2)
     )
     yield Probe(f"{place}.files.filesPerPartition", parted, (ABSENT, 2), see)
+    stored = written(base, place, {"files": {"path": "s3a://lake/out"}})
+    for files in (documents["files"], stored):
+        yield Probe(f"{place}.files.key", files, (ABSENT, ["city", "since"]), see)
     yield Probe(f"{place}.files.format", documents["files"], ("csv", "json", "parquet"), see)
     yield Probe(f"{place}.console.rows", documents["console"], (20, 30), see)
     for kind in ("kafka", "table"):

@@ -11,7 +11,7 @@ from millrace_operator.page.access import Access
 from millrace_operator.page.fleet import FleetQueries
 from millrace_operator.page.server import FleetPages, FleetServer
 
-NOW = datetime.now(UTC)
+NOW = datetime.now(UTC) - timedelta(days=1)  # tests do not depend on when they run
 
 
 def ago(**units):
@@ -126,8 +126,13 @@ def cache_of(queries):
     return cache
 
 
+def pages_of(caches, access, **options):
+    """The pages of some caches at the time from which the ages of their queries count, however late a test runs."""
+    return FleetPages(FleetQueries(caches), access, now=lambda: NOW, **options)
+
+
 def pages(queries, reviews, **options):
-    return FleetPages(FleetQueries([cache_of(queries)]), Access(reviews), **options)
+    return pages_of([cache_of(queries)], Access(reviews), **options)
 
 
 @contextmanager

@@ -6,12 +6,10 @@ import pytest
 
 from lab.browser import Browser
 from millrace_operator.page.access import Access
-from millrace_operator.page.fleet import FleetQueries
-from millrace_operator.page.server import FleetPages
 from unit.page.browser_checks import CONTRAST, OVERFLOW, VERDICT
 
 from .driver_proxy import proxy
-from .fleets import FAILING, LATE, ReviewsByList, a_large_fleet, a_mixed_fleet, cache_of, pages, query, served
+from .fleets import FAILING, LATE, ReviewsByList, a_large_fleet, a_mixed_fleet, cache_of, pages, pages_of, query, served
 
 HELLO = b"""<!doctype html><title>fares</title><link rel="stylesheet" href="page.css"><h1 id="run">Keeping up</h1>
 <script>document.title = "run"</script><form action="/logout" method="post"><button id="b">Out</button></form>
@@ -44,7 +42,7 @@ def fleet(browser):
 
 def test_a_reader_logs_in_follows_the_fleet_and_asks_nobody_else(browser, fleet):
     cache = cache_of([query(name="fares"), query(name="trips")])
-    server = fleet(FleetPages(FleetQueries([cache]), Access(ReviewsByList(admin=None))))
+    server = fleet(pages_of([cache], Access(ReviewsByList(admin=None))))
     browser.open(f"{server.url}/")
     assert browser.evaluate(VERDICT) == "All 2 queries are well"
     assert browser.evaluate("document.cookie") == ""  # no script reads the session

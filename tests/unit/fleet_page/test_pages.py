@@ -17,7 +17,7 @@ ALL = Visible(everywhere=True)
 
 
 def rows_of(queries):
-    return FleetQueries([cache_of(queries)]).rows(ALL)
+    return FleetQueries([cache_of(queries)]).rows(ALL, NOW)
 
 
 def fleet(queries, **asked):

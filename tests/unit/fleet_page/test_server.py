@@ -10,13 +10,25 @@ from kubernetes.client import ApiException
 from millrace_operator.page import access, fleet
 from millrace_operator.page import server as page_server
 from millrace_operator.page.access import Access
-from millrace_operator.page.fleet import FleetQueries, row_of
+from millrace_operator.page.fleet import row_of
 from millrace_operator.page.login_page import MOST_TOKEN
-from millrace_operator.page.server import COOKIE, MOST_BODY, RENDERINGS, FleetPages, FleetServer
+from millrace_operator.page.server import COOKIE, MOST_BODY, RENDERINGS, FleetServer
 from millrace_support.bounded_server import CONNECTION_SECONDS
 from millrace_support.pages.verdict import PageFinding, Severity
 
-from .fleets import FAILING, ReviewsByList, a_mixed_fleet, ask, bearer, cache_of, log_in, pages, query, served
+from .fleets import (
+    FAILING,
+    ReviewsByList,
+    a_mixed_fleet,
+    ask,
+    bearer,
+    cache_of,
+    log_in,
+    pages,
+    pages_of,
+    query,
+    served,
+)
 
 
 @pytest.fixture
@@ -103,7 +115,7 @@ def test_a_logout_ends_the_session(server):
 
 def test_a_session_ends_with_its_token(reviews):
     clock = [0.0]
-    with served(FleetPages(FleetQueries([cache_of(a_mixed_fleet())]), Access(reviews, lambda: clock[0]))) as server:
+    with served(pages_of([cache_of(a_mixed_fleet())], Access(reviews, lambda: clock[0]))) as server:
         cookie = log_in(server, "cabs")
         del reviews.rights["cabs"]  # the token was revoked
         clock[0] += 61
@@ -128,7 +140,7 @@ def test_many_refused_tokens_make_their_address_wait_and_end_no_session(server, 
 
 def test_refused_tokens_do_not_lock_out_the_known_tokens_of_their_address(reviews):
     clock = [0.0]
-    with served(FleetPages(FleetQueries([cache_of(a_mixed_fleet())]), Access(reviews, lambda: clock[0]))) as server:
+    with served(pages_of([cache_of(a_mixed_fleet())], Access(reviews, lambda: clock[0]))) as server:
         assert ask(server, **bearer("cabs"))[0] == 200
         answers = [ask(server, **bearer(f"wrong-{number}"))[0] for number in range(30)]
         assert (answers[0], answers[-1]) == (401, 429)
@@ -266,7 +278,7 @@ def test_nothing_is_computed_until_a_reader_asks_and_only_what_has_changed_then(
     computed = []
     monkeypatch.setattr(fleet, "row_of", lambda view, now: computed.append(view.name) or row_of(view, now))
     cache = cache_of([query(name="fares"), query(name="trips")])
-    with served(FleetPages(FleetQueries([cache]), Access(reviews))) as server:
+    with served(pages_of([cache], Access(reviews))) as server:
         cache.query_seen(query(name="fares", version=2))
         assert computed == []
         ask(server, **bearer("admin"))
@@ -279,7 +291,7 @@ def test_nothing_is_computed_until_a_reader_asks_and_only_what_has_changed_then(
 
 
 def test_the_queries_of_several_caches_are_one_fleet(reviews):
-    both = FleetQueries([cache_of([query("cabs", "fares")]), cache_of([query("shops", "orders")])])
-    with served(FleetPages(both, Access(reviews))) as server:
+    both = [cache_of([query("cabs", "fares")]), cache_of([query("shops", "orders")])]
+    with served(pages_of(both, Access(reviews))) as server:
         assert "All 2 queries are well" in ask(server, **bearer("admin"))[2]
         assert ask(server, "/queries/shops/orders", **bearer("admin"))[0] == 200

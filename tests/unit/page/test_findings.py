@@ -4,7 +4,8 @@ import pytest
 
 from builders import a_batch, a_query
 from millrace_api.errors import MillraceError, Problem, TransientError
-from millrace_jobs.page.findings import findings, seconds_text
+from millrace_jobs.page.findings import MAX_PENDING, findings, seconds_text
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_support.http_server import ProbeResult
 from millrace_support.pages.verdict import Severity
 
@@ -13,9 +14,30 @@ from .runs import a_late_batch, a_skewed_batch, alive, history
 FIXED = a_query("spec", "partitioner", value={"algorithm": "hash"})
 
 
-def found(kept, clock, query=None, failing=None, probe=None, timed=True):
+STUCK = PendingCall(
+    CallKind.CODE,
+    "method update() of orders:Mean",
+    "reducing records by key",
+    calls=7,
+    seconds=45.0,
+    all_seconds=46.0,
+    place="orders.py, line 17, in update",
+)
+SILENT = PendingCall(
+    CallKind.SERVER,
+    "Kafka at b:9092",
+    "reading topic rides",
+    calls=1,
+    seconds=14.0,
+    all_seconds=14.0,
+    why="Kafka at b:9092 cannot be reached while reading topic rides",
+    hint="check bootstrapServers",
+)
+
+
+def found(kept, clock, query=None, failing=None, probe=None, timed=True, pending=()):
     spec = (query or a_query()).spec
-    return findings(kept.snapshot(), spec, failing, probe or alive(), clock.now, timed=timed)
+    return findings(kept.snapshot(), spec, failing, probe or alive(), clock.now, timed=timed, pending=pending)
 
 
 def verdict(*args, **options):
@@ -131,6 +153,45 @@ def test_a_failed_run_says_why(failure, reason, remedy):
 def test_a_hung_run_says_for_how_long():
     probe = ProbeResult(False, "hung: no batch or task finished for 700 s, allowed 600 s")
     assert verdict(*history(a_batch()), probe=probe).title == "Hung"
+
+
+def test_own_code_that_does_not_return_is_the_verdict_with_its_step_and_line():
+    kept, clock = history(*[a_late_batch()] * 6)
+    clock.now += 90
+    (first,) = found(kept, clock, pending=[STUCK])
+    assert (first.severity, first.title) == (Severity.WARNING, "Own code does not return")
+    assert first.reason == (
+        "the method update() of orders:Mean has not returned for 45 s while reducing records by key, "
+        "at orders.py, line 17, in update"
+    )
+    assert first.remedy.startswith("see what it waits for there")
+
+
+def test_many_calls_of_own_code_that_take_long_are_not_said_to_be_stuck():
+    slow = replace(STUCK, calls=1234, seconds=0.1)
+    first = verdict(*history(*[a_batch()] * 6), pending=[slow])
+    assert first.title == "Own code takes long"
+    assert first.reason.startswith("1,234 calls of the method update() of orders:Mean have taken 46 s")
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_server_that_does_not_answer_is_named_while_it_is_waited_for_also_in_the_first_batch(timed):
+    first = verdict(*history(), pending=[SILENT, STUCK], timed=timed)
+    assert (first.severity, first.title) == (Severity.WARNING, "Waiting for Kafka")
+    assert first.reason == "Kafka at b:9092 cannot be reached while reading topic rides, for 14 s so far"
+    assert first.remedy == "check bootstrapServers"
+
+
+def test_a_run_that_has_ended_waits_for_nothing():
+    kept, clock = history(*[a_batch()] * 3)
+    kept.ended("drained")
+    assert verdict(kept, clock, pending=[STUCK]).title == "Stopped"
+
+
+def test_a_failure_comes_before_what_is_waited_for():
+    failing = TransientError(Problem("the broker does not answer", "check that it runs"))
+    titles = [each.title for each in found(*history(a_batch()), failing=failing, pending=[SILENT] * 5)]
+    assert titles == ["Failing and starting again", *["Waiting for Kafka"] * MAX_PENDING]
 
 
 def test_a_batch_that_does_not_end_is_found_while_it_runs():

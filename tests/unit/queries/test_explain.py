@@ -7,11 +7,15 @@ import pytest
 from pyspark.sql.types import LongType, StructType
 
 from millrace_api.model.streamquery import Spec
+from millrace_api.sql.parsed_query import parsed_sql
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.dry_compile import DeclaredTypes
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.queries.tables.compile import compile_tables
+from millrace_jobs.sources.connector import schema_of
 from millrace_jobs.windows import Window
 
 MINUTE = 60_000_000
@@ -53,6 +57,42 @@ def test_only_a_watermark_on_the_window_s_column_ends_its_state(watermark, state
 def test_explain_says_who_commits_the_results_and_how_many_at_once(transaction, partitions, committed):
     sink = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "out"} | transaction}
     assert explained(sink, partitions, {}).endswith(f"-> kafka, {committed}")
+
+
+TABLE = {
+    "kafka": {"bootstrapServers": "kafka:9092", "topic": "in"},
+    "schema": "at TIMESTAMP, k STRING, n INT",
+    "watermark": {"column": "at", "delay": "1s"},
+    "table": {"keys": ["k"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "steps"),
+    [
+        ("p.k = q.k AND q.n > 1", ["filter   (q.n > 1); over the changelog of q, before its rows are kept"]),
+        (
+            "p.k = q.k AND p.n = q.n AND q.n > 1",
+            [
+                "table    p by p.k; state of its rows",
+                "filter   (q.n > 1); over the changelog of q, before its rows are kept",
+                "table    q by q.k; state of its rows",
+            ],
+        ),
+    ],
+)
+def test_explain_says_what_keeps_a_table_and_what_runs_over_its_changelog(condition, steps):
+    spec = Spec.model_validate(
+        {
+            "sources": {"p": TABLE, "q": TABLE},
+            "query": {"sql": f"SELECT p.k, q.n FROM p JOIN q ON {condition}"},
+            "sink": {"table": {"bootstrapServers": "kafka:9092", "topic": "out"}},
+        }
+    )
+    schemas = {name: schema_of(source) for name, source in spec.sources.items()}
+    query = compile_tables(spec, parsed_sql(spec), schemas, DeclaredTypes(schemas).of, 2)
+    _, said = query.explain(StructType(), spec, {}, Pin(1, "hash", 1, 1), None)
+    assert said[2:-2] == steps
 
 
 def explained(sink, partitions, watermark):

@@ -115,11 +115,11 @@ TWO = {"t": FILES | WATERMARK, "u": FILES | WATERMARK}
         ),
         (
             spec_of(JOINED, sources=TWO),
-            "the query calls the aggregator spread, and joins, reads or keeps a table, or aggregates groups again; write one",
+            "the query calls the aggregator spread, and joins, reads or keeps a table, counts distinct values, or aggregates groups again; write one",
         ),
         (
             spec_of("SELECT max(s) FROM (SELECT spread(v, v) AS s FROM t GROUP BY k)"),
-            "the query calls the aggregator spread, and joins, reads or keeps a table, or aggregates groups again; write one",
+            "the query calls the aggregator spread, and joins, reads or keeps a table, counts distinct values, or aggregates groups again; write one",
         ),
         (
             spec_of("SELECT k, spread(v, v) AS s FROM t GROUP BY ROLLUP (k)"),

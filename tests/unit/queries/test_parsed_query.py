@@ -130,6 +130,11 @@ def test_a_text_that_does_not_parse_is_refused_each_time():
             parsed_query("SELECT k\nFROM (")
 
 
+@pytest.mark.parametrize("call", ["MAX_BY(a, b)", "MAX_BY(a, b, 3)", "MIN_BY(a, b, 3)"])
+def test_calls_of_max_by_keep_their_number_of_rows(call):
+    assert to_sql(parse_query(f"SELECT {call.lower()} FROM t")).upper() == f"SELECT {call} FROM T".upper()
+
+
 def test_queries_are_parsed_in_one_place():
     sources = [path for folder in ("crds", "jobs", "operator") for path in (ROOT / folder).rglob("*.py")]
     parsing = {path.name for path in sources if "parse_query" in path.read_text(encoding="utf-8")}

@@ -2,6 +2,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.sinks import SinkSpec
 from millrace_api.model.streamquery import OutputSpec, Spec
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.sql.result_names import output_names
@@ -115,6 +116,24 @@ def test_a_table_of_rows_without_groups_has_the_key_that_identifies_them_unless_
     tables = TableQuery("", rows, ("c1", "c2"), Contents.TABLE, False, 0, {}, (), 4, key=(1,))
     found = result_keys(compiled(["n", "cell"], tables), spec("SELECT n, cell FROM trips", key=given))
     assert found == ResultKeys(expected, weighted=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"), [(["cell"], None), (["n", "cell"], None), (["n"], "leaves out cell"), (["seen"], None)]
+)
+def test_a_key_of_files_has_all_columns_of_a_key_that_identifies_the_rows(given, refused):
+    rows = Scan("trips", (("n", "c1"), ("cell", "c2"), ("seen", "c3")), "c3", ("c2",))
+    places = {"key": (1,), "other_keys": ((2,),)}
+    tables = TableQuery("", rows, ("c1", "c2", "c3"), Contents.TABLE, False, 0, {}, (), 4, **places)
+    files = spec("SELECT n, cell, seen FROM trips").model_copy(
+        update={"sink": SinkSpec.model_validate({"files": {"path": "out", "key": given}})}
+    )
+    asked = (compiled(["n", "cell", "seen"], tables), files)
+    if refused is None:
+        assert result_keys(*asked) == ResultKeys(tuple(given), weighted=True)
+        return
+    with pytest.raises(MillraceError, match=rf"^spec\.sink\.files\.key: the key {refused}, so rows .*; add cell$"):
+        result_keys(*asked)
 
 
 def test_a_table_of_rows_that_nothing_identifies_needs_a_key():

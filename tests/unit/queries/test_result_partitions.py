@@ -61,8 +61,8 @@ def test_of_spark_s_own_plan_only_one_aggregation_over_a_source_is_known(sql, pa
         (Selection(GROUPS, "n > 1"), 8),
         (JOIN, None),
         (Selection(JOIN, ""), None),
-        (Enriched(GROUPS, Static("cells", ()), "a = b", preserved=False), None),
-        (Selection(Enriched(GROUPS, Static("cells", ()), "a = b", preserved=False), ""), None),
+        (Enriched(GROUPS, Static("cells", ()), "a = b", "inner"), None),
+        (Selection(Enriched(GROUPS, Static("cells", ()), "a = b", "inner"), ""), None),
     ],
 )
 def test_of_operators_on_tables_only_groups_leave_in_the_partitions_of_their_state(relation, partitions):

@@ -1,51 +1,29 @@
 """What no operator can run is refused by ``millrace validate`` in the words of a run, without Spark."""
 
+import re
+
 import pytest
 
-from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.checking import check_query
-from millrace_jobs.run.query_file import execution_problems
-
-KAFKA = {"bootstrapServers": "127.0.0.1:1"}
-TABLE_SINK = {"table": {**KAFKA, "topic": "out"}}
-
-
-NEAR = "FROM s JOIN r ON s.k = r.k AND r.at BETWEEN s.at AND s.at + INTERVAL 5 SECONDS"
-
-
-def source(name, **more):
-    watermark = {"column": "at", "delay": "10s"}
-    return {
-        "kafka": {**KAFKA, "topic": name},
-        "schema": "at TIMESTAMP, k STRING, n INT",
-        "watermark": watermark,
-        **more,
-    }
-
-
-def problems(sql, sink=TABLE_SINK, **more):
-    table = {"keys": ["k"]}
-    sources = {"s": source("s"), "p": source("p", table=table), "q": source("q", table=table)}
-    document = {
-        "apiVersion": "millrace.io/v1alpha1",
-        "kind": "StreamQuery",
-        "metadata": {"name": "x"},
-        "spec": {"sources": sources, "query": {"sql": sql}, "sink": sink, **more},
-    }
-    query = StreamQuery.model_validate(document, by_name=False)
-    assert check_query(query) == []
-    return [str(problem) for problem in execution_problems(query)]
+from planner_problems import KAFKA, NEAR, TABLE_SINK, problems, source
 
 
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("SELECT s.k, p.n FROM s RIGHT JOIN p ON s.k = p.k", "its RIGHT JOIN keeps rows of a table"),
-        ("SELECT s.k, p.n FROM s FULL JOIN p ON s.k = p.k", "its FULL JOIN keeps rows of a table"),
-        ("SELECT k, p.n FROM p FULL JOIN q USING (k)", "its FULL JOIN has USING: write ON a.key = b.key"),
-        ("SELECT n, max(at) AS m FROM p GROUP BY n", "max(p.at) cannot take a row back"),
-        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM s", "it is a UNION, not one SELECT"),
-        ("WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w", "it has a WITH clause"),
+        (
+            "SELECT s.k, g.c FROM s FULL JOIN (SELECT n, count(*) AS c FROM p GROUP BY n) g ON s.n = g.n",
+            "its FULL JOIN with a stream keeps rows of a computed table",
+        ),
+        ("SELECT p.k FROM p LEFT JOIN q ON p.k = q.k AND p.k > q.n", "that only Spark can evaluate: (p.k > q.n)"),
+        ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
+        (
+            "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
+            "it has EXCEPT ALL, which counts equal rows (line 1, column 8 of the SQL); write EXCEPT",
+        ),
+        (
+            "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
+            "it joins the rows of a UNION of a stream and a table, which would be kept forever",
+        ),
     ],
 )
 def test_a_query_over_a_table_that_cannot_run_is_refused(sql, said):
@@ -54,9 +32,211 @@ def test_a_query_over_a_table_that_cannot_run_is_refused(sql, said):
     assert said.lower() in problem.lower()
 
 
-def test_changing_rows_do_not_go_to_files():
-    [problem] = problems("SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"files": {"path": "out", "format": "csv"}})
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT s.k, s.n, p.k AS key, p.n AS m FROM s RIGHT JOIN p ON s.k = p.k",
+        "SELECT s.k, s.n, p.k AS key, p.n AS m FROM s FULL JOIN p ON s.k = p.k AND s.n > p.n",
+        "SELECT k, p.n, q.n AS m FROM p FULL JOIN q USING (k)",
+        "SELECT p.k, p.n, q.n AS m FROM p LEFT JOIN q ON p.k = q.k AND p.n BETWEEN q.n - 1 AND q.n + 1",
+        "SELECT k, n FROM p NATURAL JOIN q",
+        "SELECT k, n FROM s WHERE EXISTS (SELECT 1 FROM p WHERE p.k = s.k AND p.n > s.n)",
+        "SELECT k, n FROM s WHERE NOT EXISTS (SELECT 1 FROM p WHERE p.k = s.k)",
+        "SELECT k, n FROM p WHERE k IN (SELECT k FROM q WHERE n > 1)",
+        "SELECT k, n FROM p LEFT ANTI JOIN q USING (k)",
+    ],
+)
+def test_joins_with_tables_are_accepted(sql):
+    sink = {"table": {**TABLE_SINK["table"], "key": ["k"]}}
+    assert problems(sql, sink) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT n, max(at) AS newest, min_by(k, at) AS first FROM p GROUP BY n",
+        "SELECT p.n, max(q.n) AS most FROM p LEFT JOIN q ON p.k = q.k GROUP BY p.n",
+        "SELECT s.k, min(p.n) AS least FROM s JOIN p ON s.k = p.k GROUP BY s.k",
+        "SELECT max(many) AS most FROM (SELECT k, count(*) AS many FROM s GROUP BY k)",
+    ],
+)
+def test_the_least_and_the_largest_of_rows_that_change_can_run(sql):
+    assert problems(sql) == []
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose", "OnWindowEnd"])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pkg"])
+def test_distinct_values_of_one_stream_are_counted_under_every_plan_and_strategy(emit, algorithm):
+    columns = "count(DISTINCT n) AS c, stddev(n) AS d, approx_count_distinct(n) AS e, median(n) AS f"
+    sql = f"SELECT window, k, {columns} FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit=emit, partitioner={"algorithm": algorithm}, sources={"s": source("s")}) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "count(DISTINCT n, k)",
+        "count(DISTINCT k) FILTER (WHERE n > 1)",
+        "approx_count_distinct(k)",
+        "median(k)",
+        "percentile(n, 0.9) FILTER (WHERE n > 1)",
+        "percentile_approx(at, 0.25, 100)",
+        "max_by(k, at, 3)",
+        "min_by(k, at, 10)",
+    ],
+)
+def test_functions_of_the_values_of_rows_that_change_can_run(call):
+    assert problems(f"SELECT n, {call} AS c FROM p GROUP BY n") == []
+
+
+def test_what_workers_cannot_merge_is_held_back_by_operators_on_tables():
+    sql = "SELECT window, k, stddev(n) AS d, approx_count_distinct(n) AS e FROM s GROUP BY window(at, '1 minute'), k"
+    assert problems(sql, emit="OnWindowEnd", sources={"s": source("s")}) == []
+
+
+def test_the_percentage_of_a_percentile_is_one_number():
+    [problem] = problems("SELECT n, percentile(n, array(0.1, 0.9)) AS c FROM p GROUP BY n")
+    assert "has a percentage that is not a number from 0 to 1" in problem
+
+
+def test_the_number_of_first_rows_has_a_limit():
+    [problem] = problems("SELECT n, max_by(k, at, 5000) AS c FROM p GROUP BY n")
+    assert "has a number of rows that is not one from 1 to 100" in problem
+
+
+def test_distinct_values_that_no_operator_can_count_are_refused_with_the_reason():
+    sql = "SELECT k, count(DISTINCT n) AS n FROM s GROUP BY k UNION ALL BY NAME SELECT n, k FROM s"
+    [problem] = problems(sql, {"console": {}}, sources={"s": source("s")})
+    assert (
+        "the query counts distinct values, and it has UNION BY NAME (line 1, column 8 of the SQL); list the" in problem
+    )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH w AS (SELECT k, n FROM p) SELECT k, n FROM w",
+        "WITH w AS (SELECT s.k, p.n FROM s JOIN p ON s.k = p.k) SELECT k, count(*) AS c FROM w GROUP BY k",
+        "SELECT DISTINCT p.n AS k FROM p JOIN q ON p.k = q.k",
+        "SELECT k, count(*) AS c FROM (SELECT DISTINCT k, n FROM s) GROUP BY k",
+        "SELECT k, sum(n) AS n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) GROUP BY k",
+        "SELECT k, n FROM p UNION SELECT k, n FROM q",
+        "SELECT k, n FROM p EXCEPT SELECT k, n FROM q",
+        "SELECT k, at FROM s INTERSECT SELECT k, at FROM r",
+        "SELECT a.k, b.n FROM p a JOIN p b ON a.k = b.k JOIN (SELECT k, n FROM q) c ON c.n = b.n",
+        "SELECT p.k, q.k AS j FROM p, q, s, r WHERE p.k = s.k AND q.k = s.k AND r.k = s.k AND r.at = s.at",
+    ],
+)
+def test_subqueries_set_operations_and_many_inputs_run_over_tables(sql):
+    table = {"keys": ["k"]}
+    sources = {name: source(name, **({"table": table} if name in "pq" else {})) for name in "srpq"}
+    read = {name: each for name, each in sources.items() if re.search(rf"(FROM|JOIN|,) {name}\b", sql)}
+    key = (
+        {}
+        if "DISTINCT p" in sql or " EXCEPT " in sql or " INTERSECT " in sql or "UNION SELECT" in sql
+        else {"key": ["k"]}
+    )
+    assert problems(sql, {"table": {**KAFKA, "topic": "out", **key}}, sources=read) == []
+
+
+def test_rows_that_are_taken_back_by_except_do_not_go_to_files():
+    sources = {name: source(name) for name in "sr"}
+    sink = {"files": {"path": "out", "format": "csv"}}
+    [problem] = problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources)
+    assert "the rows of the result change, which files cannot show" in problem
+    assert problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources, emit="OnWindowClose") == []
+
+
+def test_changing_rows_go_to_files_with_a_key_only():
+    sql, files = "SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"path": "out", "format": "csv"}
+    [problem] = problems(sql, {"files": files})
     assert "the rows of the result change, which files cannot show; write the results to sink.table" in problem
+    assert problem.endswith("sink.iceberg or sink.files with a key")
+    assert problems(sql, {"files": files | {"key": ["k"]}}) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "said"),
+    [
+        ("SELECT p.k, p.n AS _time FROM p JOIN q ON p.k = q.k", "k", "the changelog has a column _time of its own"),
+        ("SELECT k, n AS _BATCH_ID FROM p", "k", "the changelog has a column _batch_id of its own"),
+        ("SELECT k, collect_set(n) AS c FROM p GROUP BY k", "k", "the result can have no changelog: "),
+    ],
+)
+def test_a_changelog_in_files_that_no_operator_makes_is_refused(sql, key, said):
+    [problem] = problems(sql, {"files": {"path": "out", "key": [key]}})
+    assert said in problem
+    assert problem.startswith("spec.sink.files.key: ")
+
+
+WINDOWS = "SELECT {} FROM s GROUP BY window(at, '1 minute'), k"
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowEnd", "OnWindowClose"])
+def test_groups_are_a_changelog_in_files_under_every_strategy(emit):
+    more = {"sources": {"s": source("s")}, "emit": emit}
+    files = {"path": "out", "partitionBy": ["k"], "key": ["since", "k"]}
+    assert problems(WINDOWS.format("window.start AS since, k, count(*) AS c"), {"files": files}, **more) == []
+    [problem] = problems(WINDOWS.format("window.start AS since, k, count(*) AS _batch_id"), {"files": files}, **more)
+    assert problem.startswith("spec.sink.files.key: the changelog has a column _batch_id of its own; ")
+
+
+@pytest.mark.parametrize(
+    ("sql", "emit", "said"),
+    [
+        ("SELECT k, n FROM s WHERE n > 0", "OnUpdate", "none is replaced or removed; leave key out"),
+        (f"SELECT s.k, r.n {NEAR}", "OnUpdate", "none is replaced or removed; leave key out"),
+        (f"SELECT s.k, r.n {NEAR}", "OnWindowClose", "none is replaced or removed; leave key out"),
+        (
+            "SELECT s.k, p.n FROM s LEFT JOIN p ON s.k = p.k",
+            "OnUpdate",
+            "so rows of the changelog could collide; select the primary keys of its tables and groups",
+        ),
+        (
+            f"SELECT * FROM ({WINDOWS.format('window.start AS k, count(*) AS c')})",
+            "OnWindowClose",
+            "none is replaced or removed; leave key out",
+        ),
+    ],
+)
+def test_rows_that_no_key_identifies_have_no_changelog_in_files(sql, emit, said):
+    sources = {name: source(name, **({"table": {"keys": ["k"]}} if name == "p" else {})) for name in "srp"}
+    read = {name: each for name, each in sources.items() if re.search(rf"(FROM|JOIN) {name}\b", sql)}
+    [problem] = problems(sql, {"files": {"path": "out", "key": ["k"]}}, sources=read, emit=emit)
+    assert problem.startswith("spec.sink.files.key: nothing says which columns identify a row of the result, ")
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("sql", "key", "said"),
+    [
+        ("SELECT p.n, p.at, q.n AS m FROM p JOIN q ON p.n = q.k", ["n"], "nothing says which columns identify a row"),
+        (
+            "SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.n = q.k",
+            ["n"],
+            "the key leaves out k, so rows of the changelog",
+        ),
+        ("SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.n = q.k", ["n", "k"], None),
+        ("SELECT p.k AS j, q.k FROM p JOIN q ON p.k = q.k", ["k"], None),
+        (
+            "SELECT p.k AS j, q.k FROM p LEFT JOIN q ON p.k = q.k",
+            ["k"],
+            "the key leaves out j, so rows of the changelog",
+        ),
+        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM q", ["k"], "nothing says which columns identify a row"),
+        ("SELECT k, n FROM p UNION SELECT k, n FROM q", ["k", "n"], None),
+        (
+            "SELECT DISTINCT n, at FROM p",
+            ["n"],
+            "the key leaves out at, so rows of the changelog would collide; add at",
+        ),
+    ],
+)
+def test_the_key_of_a_changelog_in_files_identifies_the_rows_of_the_table(sql, key, said):
+    found = problems(sql, {"files": {"path": "out", "key": key}}, sources={
+        name: source(name, table={"keys": ["k"]}) for name in "pq" if f" {name}" in sql
+    })  # fmt: skip
+    assert [each.startswith(f"spec.sink.files.key: {said}") for each in found] == [True] * (said is not None), found
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import millrace_jobs
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_jobs.run.failures import attributed_to, class_of, explain_failure, failed_query
+from millrace_jobs.sinks.files.changelog import collision
 
 JVM = "\n\n\tat org.apache.spark.sql.Something.run(Something.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
 PROXY = """py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -52,6 +53,15 @@ def test_our_own_sentence_is_handed_on() -> None:
         (f"{OURS}/sources/files/source.py", 9), raised="millrace_api.errors.MillraceError: in/1.csv:3: bad; fix it"
     )
     assert str(explain_failure(text)) == "in/1.csv:3: bad; fix it"
+
+
+def test_two_rows_of_one_key_in_a_changelog_are_one_sentence_of_ours() -> None:
+    raised = f"org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] {collision(['city', 'since'])} SQLSTATE: P0001"
+    error = explain_failure(PROXY + raised + JVM)
+    assert str(error).startswith(
+        "spec.sink.files.key: two rows of the result have the same city, since, so one of them "
+    )
+    assert str(error).endswith("; write a key that identifies the rows of the result")
 
 
 def test_spark_speaks_without_its_error_class_and_state() -> None:

@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.run.observer import Health
 from millrace_jobs.session import ExecutorState
 from millrace_support.http_server import ProbeResult
@@ -103,6 +104,19 @@ def test_silence_is_a_hang_and_a_sign_of_life_ends_it():
     assert health.readiness().ok
     health.computed()
     assert health.liveness().ok
+
+
+def test_liveness_names_what_a_running_batch_waits_for():
+    calls, clock = [], Clock()
+    health = Health(60, clock=clock, pending=lambda: calls)
+    calls.append(PendingCall(CallKind.CODE, "function a:b", "computing", 1, 45.0, 45.0))
+    waits = "the function a:b has not returned for 45 s while computing"
+    assert health.liveness() == ProbeResult(True, "starting")
+    health.running()
+    assert health.liveness() == ProbeResult(True, f"running; {waits}")
+    clock.now += 61
+    hung = "hung: no batch or task finished for 61 s, allowed 60 s"
+    assert health.liveness() == ProbeResult(False, f"{hung}; {waits}")
 
 
 def test_a_query_that_drains_is_left_alone():

@@ -20,6 +20,7 @@ from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.lease import Holder
 from millrace_jobs.pipeline.projection import Projection
+from millrace_jobs.queries import results
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.routed.routed import Routed
@@ -54,7 +55,7 @@ class Start:
         monkeypatch.setattr(opening, "check_sinks", lambda _: None)
         planned = CompiledQuery(DISTINCT, StructType(), True)
         monkeypatch.setattr(prepared_query, "compile_query", self._step("planned", planned))
-        monkeypatch.setattr(prepared_query, "result_keys", lambda *_: None)
+        monkeypatch.setattr(results, "result_keys", lambda *_: None)
         monkeypatch.setattr(prepared_query, "open_sinks", self._step("sink", sink))
         monkeypatch.setattr(module, "stop", self._step("spark stopped"))
         monkeypatch.setattr(module, "RunLoop", lambda *_, **__: SimpleNamespace(drain=lambda: None))

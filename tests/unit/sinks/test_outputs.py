@@ -4,6 +4,7 @@ import pytest
 
 from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
+from millrace_jobs.changes import WEIGHT
 from millrace_jobs.sinks.base import LastBatch, Sink
 from millrace_jobs.sinks.outputs import Output, OutputSinks, errors_of
 
@@ -31,7 +32,7 @@ class RecordingSink(Sink):
 
 def outputs_of(*sinks):
     fields = ("spec", "spec.additionalOutputs.final")
-    return OutputSinks([Output(*each) for each in zip(sinks, (True, False), fields, strict=True)])
+    return OutputSinks([Output(*each) for each in zip(sinks, ((WEIGHT,), ()), fields, strict=True)])
 
 
 def test_only_the_first_sink_may_have_been_another_one_before():

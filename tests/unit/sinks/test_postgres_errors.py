@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import psycopg
 import pytest
 from psycopg import errors as states
 
 from millrace_api.errors import TransientError
+from millrace_jobs import pending
+from millrace_jobs.databases.connection import patiently
 from millrace_jobs.databases.postgres import PostgresConnection, is_conflict, postgres_problem
 
 DATABASE = PostgresConnection((("db", 5432), ("::1", 5433)), "sales", "millrace")
@@ -71,3 +75,17 @@ def test_conflicts_are_those_of_other_transactions():
     assert is_conflict(states.LockNotAvailable())
     assert not is_conflict(states.UniqueViolation())
     assert not is_conflict(psycopg.OperationalError("server closed the connection unexpectedly"))
+
+
+def test_a_server_that_is_asked_again_is_named_until_it_answers():
+    answers = iter([psycopg.OperationalError(f"{FAILED}FATAL:  the database system is starting up"), None])
+    waits = []
+
+    def ask():
+        waits.append([(call.what, call.doing) for call in pending.WATCH.lasting(time.monotonic() + 30)])
+        if error := next(answers):
+            raise error
+
+    patiently(ask, lambda error: postgres_problem(error, "looking", DATABASE), "looking", DATABASE)
+    assert waits == [[], [("PostgreSQL at db:5432,[::1]:5433", "looking")]]
+    assert pending.WATCH.lasting(time.monotonic() + 30) == []

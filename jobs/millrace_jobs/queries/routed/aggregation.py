@@ -20,6 +20,7 @@ from millrace_jobs.pipeline.expressions.compiler import compile_columns
 from millrace_jobs.pipeline.projection import deviating_setting
 from millrace_jobs.queries.dedicated_needs import expression_problem, own_function_problem, source_problem
 from millrace_jobs.queries.own_functions import functions_of
+from millrace_jobs.queries.routed.subqueries import without_subqueries
 from millrace_jobs.queries.sql_aggregates import (
     GroupingKey,
     NotRoutableError,
@@ -116,7 +117,8 @@ def aggregation_of(
     Raises:
         NotRoutableError: the query is something else.
     """
-    select = _plain_select(query.copy())
+    names = {field.name.lower() for schema in schemas.values() for field in schema}
+    select = _plain_select(without_subqueries(query.copy(), names))
     source = _one_source(select, schemas)
     columns = {field.name.lower() for field in schemas[source]}
     select.set("expressions", list(without_lateral_aliases(select.expressions, columns)))

@@ -86,7 +86,8 @@ def ahead_of(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
         return ()
     window, watermark = query.window, spec.sources[query.source].watermark
     closes = window is not None and watermark is not None and window.column.lower() == watermark.column.lower()
-    if held and not closes:
+    at_once = all(output.emit is Emit.ON_UPDATE for output in spec.outputs.values())
+    if held and not (closes or at_once):
         raise not_held_back("it has no window on the column of the watermark", spec)
     if spec.emit is Emit.ON_WINDOW_CLOSE and not closes:
         problem = own_call_problem("its groups have no window on the column of the watermark", "write emit: OnUpdate")
@@ -101,7 +102,7 @@ def ahead_of(query: Aggregation, spec: Spec) -> tuple[int | None, ...]:
             raise not_held_back(str(reason), spec) from None
         hint = "leave that out, or write another query for it"
         raise MillraceError(own_call_problem(str(reason), hint)) from None
-    return times_ahead(spec, lag=0) if closes else (None,)
+    return times_ahead(spec, lag=0) if closes else (None,) * len(spec.outputs)
 
 
 def compile_aggregator(query: PythonQuery, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:

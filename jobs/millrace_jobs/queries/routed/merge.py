@@ -25,13 +25,14 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from millrace_jobs.aggregates.protocol import State, field_array
+from millrace_jobs.aggregates.protocol import State, field_array, running
 from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, merge_into
 from millrace_jobs.changes import FROM, TO, WEIGHT
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.tables.grouping import merge_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.queries.tables.operators.closing import CLOSING
+from millrace_jobs.queries.tables.operators.emission import Emission
 from millrace_jobs.queries.tables.operators.interface import OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.merged_states import MergedStates
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
@@ -268,6 +269,8 @@ class Finisher:
         columns.extend(zip(*(key for key, _ in states), strict=True))
         schema = self.reduction.result_schema
         arrays = [pa.array(values, schema.field(index).type) for index, values in enumerate(columns)]
-        rows = [self.reduction.aggregator.finish(state) for _, state in states]
+        aggregator = self.reduction.aggregator
+        with running(aggregator, "finish", "computing results") as call:
+            rows = [aggregator.finish(state) for call.calls, (_, state) in enumerate(states, 1)]
         arrays.extend(field_array(rows, field, "result") for field in self.reduction.aggregator.result_schema)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

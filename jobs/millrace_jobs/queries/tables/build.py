@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -12,33 +13,53 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from sqlglot import exp
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
-from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT
-from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT, changes_of
+from millrace_jobs.queries.tables.operators.aggregate import (
+    CountedPart,
+    DeviationPart,
+    GroupedAggregate,
+    GroupPartColumn,
+    MergedPart,
+)
+from millrace_jobs.queries.tables.operators.closing import CLOSING, CLOSINGS
+from millrace_jobs.queries.tables.operators.emission import Emission
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
-from millrace_jobs.queries.tables.operators.join import TemporalJoin
+from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
+from millrace_jobs.queries.tables.operators.on_time import OnTimeRecords
+from millrace_jobs.queries.tables.operators.result_emission import ResultEmission
+from millrace_jobs.queries.tables.operators.sessions import START, SessionAggregate
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
+from millrace_jobs.queries.tables.pair_conditions import ArrowCondition, compiled_condition
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
     Enriched,
     Grouping,
+    GroupPart,
     Join,
+    KeptRecords,
+    PairFilter,
     Relation,
     Scan,
     Selection,
     Static,
+    Union,
     Upserted,
     contents_of,
     joins_streams,
 )
+from millrace_jobs.queries.tables.scopes import NotATableQueryError
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
 from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
 
 if TYPE_CHECKING:
     from millrace_jobs.queries.tables.table_query import TableQuery
+
+_IN_SPARK = {"semi": "left_semi", "anti": "left_anti"}
+_KEPT = {"semi": Kept.WITH_PARTNER, "anti": Kept.WITHOUT_PARTNER}
 
 _SIDES: tuple[Side, Side] = ("left", "right")
 
@@ -64,8 +85,17 @@ class RelationBuilder:
     """Numbers for the stages of the query."""
 
     def result(self) -> DataFrame:
-        """Return the changes of the query's result, with the columns in ``query.items``."""
-        return self.rows(self.query.relation, frozenset(_columns(self.query.items)), versions=self.query.versions)
+        """Return the changes of the query's result, with the columns in ``query.items``, for each of its outputs."""
+        needed, holds = frozenset(_columns(self.query.items)), self.query.holds
+        waits = any(hold is not None for hold in holds)
+        closings = frozenset(CLOSINGS.names) if waits else frozenset[str]()
+        rows = self.rows(self.query.relation, needed | closings, versions=self.query.versions)
+        if waits:
+            return self._stage(ResultEmission(changes_of(values_schema(rows)), holds), [rows], [[FROM]])
+        if not holds:
+            return rows
+        numbers = F.array(*(F.lit(number) for number in range(len(holds))))
+        return rows.withColumn(OUTPUT, F.explode(numbers))  # all are emitted as they are made
 
     def rows(self, relation: Relation, needed: frozenset[str], *, versions: bool) -> DataFrame:
         """Return the changes of a relation with the columns that are needed; of all ``versions``, or of the latest."""
@@ -77,8 +107,16 @@ class RelationBuilder:
             return self._selection(relation, needed, versions=versions)
         if isinstance(relation, Enriched):
             return self._enriched(relation, needed, versions=versions)
+        if isinstance(relation, Grouping) and relation.session:
+            return self._sessions(relation)
         if isinstance(relation, Grouping):
             return self._grouping(relation, versions=versions and not relation.final)
+        if isinstance(relation, Union):
+            return self._union(relation, needed, versions=versions)
+        if isinstance(relation, KeptRecords):
+            rows = self.rows(relation.input, needed, versions=versions)
+            columns = [name for name in rows.columns if name not in CHANGE.names]
+            return rows.selectExpr(*columns, FROM, f"{FOREVER}L AS {TO}", WEIGHT)
         assert not isinstance(relation, Static)  # nothing but ``Enriched`` reads it
         return self._join(relation, needed, versions=versions)
 
@@ -109,21 +147,31 @@ class RelationBuilder:
 
     def _selection(self, selection: Selection, needed: frozenset[str], *, versions: bool) -> DataFrame:
         items = [(sql, name) for sql, name in selection.items if name in needed]
-        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)]))
+        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)])) | needed.intersection(CLOSINGS.names)
         rows = self.rows(selection.input, below if selection.items else needed | below, versions=versions)
         if selection.where:
             rows = rows.where(selection.where)
         if not selection.items:
             return rows
-        marks = [OUTPUT] if OUTPUT in rows.columns else []
+        marks = [name for name in (OUTPUT, *CLOSINGS.names) if name in rows.columns and name in {OUTPUT, *needed}]
         return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *marks, *CHANGE.names)
 
     def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
         rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)
         columns = (f"`{column}` AS {internal}" for column, internal in relation.table.columns)
         table = self.read(relation.table.source).selectExpr(*columns)
-        joined = rows.join(table, F.expr(relation.on), "left" if relation.preserved else "inner")
+        joined = rows.join(table, F.expr(relation.on), _IN_SPARK.get(relation.type, relation.type))
         return joined.select(*(name for name in joined.columns if name in needed or name in CHANGE.names))
+
+    def _union(self, union: Union, needed: frozenset[str], *, versions: bool) -> DataFrame:
+        inputs = [self.rows(each, needed, versions=versions) for each in union.inputs]
+        from_sources = [_is_source(each) for each in union.inputs]
+        if not all(from_sources):  # what reads the rows can look for late ones only if all of them can be late
+            inputs = [
+                self._stage(OnTimeRecords(values_schema(rows)), [rows], [[FROM]]) if from_source else rows
+                for rows, from_source in zip(inputs, from_sources, strict=True)
+            ]
+        return reduce(lambda one, other: one.unionByName(other), inputs)
 
     def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
         closing = grouping.closing
@@ -134,16 +182,19 @@ class RelationBuilder:
         rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
         rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
         values, is_last = values_schema(rows), grouping is self.query.groups
+        of_table = contents_of(grouping.input) is Contents.TABLE
+        # where versions are kept, the operator takes the watermark back by the lag
+        settles_after = None if of_table or grouping.lag is None else 0 if versions else grouping.lag
         groups = GroupedAggregate(
             pa.schema([values.field(name) for _, name in keys]),
-            tuple(MergedPart(part.name, part.merge, values.field(part.name).type) for part in grouping.parts),
+            tuple(_parts(grouping.parts, values, settles_after)),
             window_end=CLOSING if closing is not None else None,
-            of_table=contents_of(grouping.input) is Contents.TABLE,
+            of_table=of_table,
             versions=versions,
             final=grouping.final,
             checked=not _is_source(grouping.input),
             input_lag=(grouping.lag or 0) if versions else 0,
-            ends=self.query.versions and is_last and grouping.window is not None and closing is not None,
+            ends=self.query.ends and is_last and grouping.window is not None and closing is not None,
         )
         operator: TableOperator = groups
         if self.query.ahead and is_last:
@@ -153,6 +204,42 @@ class RelationBuilder:
             return changes
         at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
         return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
+
+    def _sessions(self, grouping: Grouping) -> DataFrame:
+        window, closing, is_last = grouping.window, grouping.closing, grouping is self.query.groups
+        assert window is not None
+        assert closing is not None
+        (_, start), (_, end), *keys = grouping.keys
+        columns = [*keys, (f"unix_micros({window.column})", START), *((part.sql, part.name) for part in grouping.parts)]
+        rows = self.rows(grouping.input, frozenset(_columns(sql for sql, _ in columns)), versions=False)
+        rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
+        values = values_schema(rows)
+        sessions = SessionAggregate(
+            pa.schema([values.field(name) for _, name in keys]),
+            tuple(_merged_parts(grouping.parts, values)),
+            window.size,
+            checked=not _is_source(grouping.input),
+            input_lag=closing.lag,
+        )
+        operator: TableOperator = sessions
+        ahead: tuple[int | None, ...] = (0,) if grouping.final else ()
+        if is_last and self.query.ahead:
+            ahead = self.query.ahead
+        if ahead:
+            operator = OperatorChain(sessions, Emission(sessions.output, (*sessions.keys.names, START, CLOSING), ahead))
+        changes = self._stage(operator, [rows], [sessions.keys.names])
+        last = f"{CLOSING} - {sessions.closes_after - sessions.gap}L"  # the end of a session
+        periods = [f"{last} AS {FROM}", f"{last} + 1L AS {TO}"] if grouping.final else [FROM, TO]
+        marks = [OUTPUT] if OUTPUT in changes.columns and not grouping.final else []
+        return changes.selectExpr(
+            *(name for _, name in keys),
+            f"timestamp_micros({START}) AS {start}",
+            f"timestamp_micros({last}) AS {end}",
+            *(part.name for part in grouping.parts),
+            *marks,
+            *periods,
+            WEIGHT,
+        )
 
     def _windowed(self, grouping: Grouping, needed: set[str], *, versions: bool) -> DataFrame:
         """Return the rows of a grouping's input, each once for every window that it is in."""
@@ -168,17 +255,28 @@ class RelationBuilder:
         # a stream looks up the versions of a table by event time
         versions |= any(contents_of(side) is not Contents.TABLE for side in (join.left, join.right))
         periods = join.match.periods if join.match is not None else {}
-        read = {side: _columns([*join.keys[side], *periods.get(side, ())]) for side in _SIDES}
-        wanted = needed.union(*read.values())
-        rows = {side: self.rows(getattr(join, side), wanted, versions=versions) for side in _SIDES}
+        operands = {side: [sql for sql, _ in join.operands(side)] for side in _SIDES}
+        read = {side: _columns([*join.keys[side], *periods.get(side, ()), *operands[side]]) for side in _SIDES}
         # a row keeps the columns that its keys and periods are made of only if something else needs them
-        rows = {side: self._keyed(rows[side], join, side, needed) for side in _SIDES}
+        kept = {"left": needed, "right": needed if join.type not in _KEPT else frozenset()}
+        for side in _SIDES:  # until when a result can change follows from the records of streams alone
+            if contents_of(getattr(join, side)) is Contents.TABLE:
+                kept[side] = kept[side].difference(CLOSINGS.names)
+        rows = {
+            side: self.rows(getattr(join, side), kept[side].union(*read.values()), versions=versions) for side in _SIDES
+        }
+        rows = {side: self._keyed(rows[side], join, side, kept[side]) for side in _SIDES}
         rows = self._with_common_types(rows, len(join.keys["left"]))
+        left, right = (self._input(join, side, rows[side]) for side in _SIDES)
+        condition = None if join.where is None else _condition(join.where, [*left.values, *right.values])
         operator = TemporalJoin(
-            self._input(join, "left", rows["left"]),
-            self._input(join, "right", rows["right"]),
+            left,
+            right,
             versions=versions,
             final=join.final,
+            condition=condition,
+            kept=_KEPT.get(join.type, Kept.PAIRS),
+            closes=needed.issuperset(CLOSINGS.names),
         )
         keys = [operator.left.keys, operator.right.keys]
         buckets = self.query.stream_join_buckets if joins_streams(join) else BUCKETS
@@ -190,11 +288,14 @@ class RelationBuilder:
         if join.match is not None:
             start, end = join.match.periods[side]
             columns += [f"{start} AS {MATCH_FROM}", f"{end} AS {MATCH_TO}"]
+        operands = join.operands(side)
+        columns += [f"{sql} AS {name}" for sql, name in operands]
         kept = [name for name in rows.columns if name in needed or name in CHANGE.names]
         keyed = rows.selectExpr(*columns, *kept)
-        if _preserved(join, side):
+        if join.preserved(side):
             return keyed.fillna(NO_TIME, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
-        hidden = (name for name in keyed.columns if name.startswith(HIDDEN))
+        compared = {name for _, name in operands}
+        hidden = (name for name in keyed.columns if name.startswith(HIDDEN) and name not in compared)
         return keyed.where(" AND ".join(f"{name} IS NOT NULL" for name in hidden))  # dropna() would drop NaN, too
 
     def _with_common_types(self, rows: dict[Side, DataFrame], keys: int) -> dict[Side, DataFrame]:
@@ -215,7 +316,7 @@ class RelationBuilder:
             _key_names(join, side),
             contents_of(relation),
             upserted=isinstance(relation, Scan) and bool(relation.keys),
-            preserved=_preserved(join, side),
+            preserved=join.preserved(side),
             lag=join.lag[side],
             reach=join.reach(side),
             span=join.span(side),
@@ -234,15 +335,53 @@ class RelationBuilder:
         return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
 
 
+def _parts(parts: Iterable[GroupPart], values: pa.Schema, settles_after: int | None) -> Iterator[GroupPartColumn]:
+    """Yield the columns of parts; of those that need all values of one expression, the first one has them."""
+    first: dict[str, str] = {}
+    for part in parts:
+        column = _part(part, values.field(part.name).type, settles_after)
+        if isinstance(column, CountedPart) and not column.settles:
+            owner = first.setdefault(part.sql, part.name)
+            column = column if owner == part.name else replace(column, values_of=owner)
+        yield column
+
+
+def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> GroupPartColumn:
+    match part.merge:
+        case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
+            return DeviationPart(part.name, part.merge)
+        case "count_distinct" | "percentile" | "percentile_approx":
+            return CountedPart(part.name, part.merge, kind, fraction=part.fraction)
+        case "top" | "bottom":
+            return CountedPart(part.name, part.merge, kind, settles_after, limit=part.limit)
+        case "min" | "max" if part.counted:
+            return CountedPart(part.name, part.merge, kind, settles_after)
+        case "sum" | "min" | "max":
+            return MergedPart(part.name, part.merge, kind)
+
+
+def _merged_parts(parts: Iterable[GroupPart], values: pa.Schema) -> Iterator[MergedPart]:
+    for part in parts:
+        column = _part(part, values.field(part.name).type, None)
+        assert isinstance(column, MergedPart), "the translation refuses other aggregates of sessions"
+        yield column
+
+
 def _is_source(relation: Relation) -> bool:
     """Whether a relation's rows come from a source, without an operator between that has removed late ones."""
-    if isinstance(relation, Selection | Enriched):
+    if isinstance(relation, Selection | Enriched | KeptRecords):
         return _is_source(relation.input)
+    if isinstance(relation, Union):
+        return all(map(_is_source, relation.inputs))
     return isinstance(relation, Scan)
 
 
-def _preserved(join: Join, side: Side) -> bool:
-    return join.type in (side, "full")
+def _condition(where: PairFilter, fields: Sequence[pa.Field]) -> ArrowCondition:
+    try:
+        return compiled_condition(where, pa.schema([field for field in fields if field.name in where.columns]))
+    except NotATableQueryError as reason:
+        message = f"the query cannot be run with tables: {reason}"
+        raise MillraceError(Problem(message, "change the condition of the join", field="spec.query.sql")) from None
 
 
 def _key_names(join: Join, side: Side) -> tuple[str, ...]:

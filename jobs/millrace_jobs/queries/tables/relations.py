@@ -12,12 +12,16 @@ from typing import Literal
 import pyarrow as pa
 
 from millrace_api.sql.join_conditions import Side
+from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
+from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
 from millrace_jobs.queries.tables.operators.merging import Merge
 from millrace_jobs.windows import Window
 
-JoinType = Literal["inner", "left", "right", "full"]
+Existing = Literal["semi", "anti"]
+JoinType = Literal["inner", "left", "right", "full"] | Existing
+"""A semi join has the left rows that have a partner, and an anti join those that have none; both, no right columns."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,24 @@ class Match:
 
 
 @dataclass(frozen=True)
+class PairFilter:
+    """A condition on columns of both sides of a join, which pairs of rows have to fulfil beside their keys.
+
+    ``text`` is its SQL over internal columns, and ``sql`` over hidden ones. ``operands`` are the SQL of these, each
+    with its name, by side.
+    """
+
+    text: str
+    sql: str
+    operands: Mapping[Side, tuple[tuple[str, str], ...]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the hidden columns of both sides."""
+        return tuple(name for side in self.operands.values() for _, name in side)
+
+
+@dataclass(frozen=True)
 class Join:
     """A join; ``keys`` are the SQL of the keys of each side, NULL for records that cannot have a partner."""
 
@@ -78,6 +100,16 @@ class Join:
     """Whether only results that can no longer change are emitted."""
     lag: Mapping[Side, int | None]
     """How far each side's changes can be behind the watermark, as in ``JoinInput``."""
+    where: PairFilter | None = None
+    """What pairs have to fulfil in an outer join; an inner join is filtered after it."""
+
+    def preserved(self, side: Side) -> bool:
+        """Return whether the result depends on which rows of a side have no partner."""
+        return self.type in (side, "full") or (side == "left" and self.type in ("semi", "anti"))
+
+    def operands(self, side: Side) -> tuple[tuple[str, str], ...]:
+        """Return the SQL of the hidden columns of a side that ``where`` reads, each with its name."""
+        return () if self.where is None else self.where.operands[side]
 
     def reach(self, side: Side) -> int:
         """Return how far, in microseconds, the period by which a side's row matches can begin before the watermark."""
@@ -88,11 +120,20 @@ class Join:
         return 0 if self.match is None else self.match.span[side]
 
     @property
+    def keeps_versions(self) -> bool:
+        """Whether the result has the versions of a table's rows that no record of a stream has met."""
+        sides: dict[Side, Relation] = {"left": self.left, "right": self.right}
+        tables = [side for side, each in sides.items() if contents_of(each) is Contents.TABLE]
+        return len(tables) == 1 and self.preserved(tables[0])
+
+    @property
     def result_lag(self) -> int | None:
         """How far, in microseconds, the changes of the result can be behind the watermark; None without limit."""
+        if self.keeps_versions:
+            return None
         sides: tuple[Side, Side] = ("left", "right")
         left, right = (
-            JoinInput(pa.schema([]), (), Contents.RECORDS, preserved=self.type in (side, "full"), lag=self.lag[side],
+            JoinInput(pa.schema([]), (), Contents.RECORDS, preserved=self.preserved(side), lag=self.lag[side],
                       reach=self.reach(side), span=self.span(side))
             for side in sides
         )  # fmt: skip
@@ -106,8 +147,8 @@ class Enriched:
     input: Relation
     table: Static
     on: str
-    preserved: bool
-    """Whether a row without a partner is in the result, with NULL in the columns of the table."""
+    type: Literal["inner", "left"] | Existing
+    """In a left join a row without a partner is in the result, with NULL in the columns of the table."""
 
 
 WINDOW = "millrace_window"
@@ -124,11 +165,18 @@ class Closing:
 
 @dataclass(frozen=True)
 class GroupPart:
-    """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged."""
+    """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged.
+
+    ``counted``: the values of a group are counted, so that rows can be taken back. ``fraction``: of a percentile.
+    ``limit``: the number of rows of a list.
+    """
 
     sql: str
     name: str
-    merge: Merge
+    merge: Merge | Deviation | CountedFunction
+    counted: bool = False
+    fraction: float = 0
+    limit: int = 1
 
 
 @dataclass(frozen=True)
@@ -144,10 +192,16 @@ class Grouping:
     """Whether only groups that can no longer change are emitted, as records of a stream."""
     lag: int | None
     """How far, in microseconds, the changes of the input can be behind the watermark; None without limit."""
+    session: bool = False
+    """Whether the window is a session, whose gap is the window's size."""
+    replaces: bool = True
+    """Whether a group's row is replaced by a newer one, rather than removed; no filter hides some of the rows."""
 
     @property
     def result_lag(self) -> int | None:
         """How far the changes of the groups can be behind it; a final group is a record of the end of its time."""
+        if self.session and not self.final:
+            return None  # a session is as old as its first record
         return self.closing.lag if self.final and self.closing is not None else self.lag
 
 
@@ -160,7 +214,21 @@ class Selection:
     items: tuple[tuple[str, str], ...] = ()
 
 
-Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection
+@dataclass(frozen=True)
+class Union:
+    """All rows of several relations, which have the same internal columns."""
+
+    inputs: tuple[Relation, ...]
+
+
+@dataclass(frozen=True)
+class KeptRecords:
+    """The records of a stream as rows of a table: from its time on, each stays."""
+
+    input: Relation
+
+
+Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection | Union | KeptRecords
 
 
 def joins_streams(relation: Relation) -> bool:
@@ -186,10 +254,21 @@ def groups_of(relation: Relation) -> Grouping | None:
     return relation if isinstance(relation, Grouping) else None
 
 
+def keeps_records(relation: Relation) -> bool:
+    """Whether the rows of a relation are records of a stream that stay, so that an operator would keep all of them."""
+    if isinstance(relation, Union):
+        return any(map(keeps_records, relation.inputs))
+    through = isinstance(relation, Selection | Enriched) and keeps_records(relation.input)
+    return through or isinstance(relation, KeptRecords)
+
+
 def lag_of(relation: Relation) -> int | None:
     """Return how far, in microseconds, versions of a table can change behind the watermark; None without limit."""
-    while isinstance(relation, Selection | Enriched):
+    while isinstance(relation, Selection | Enriched | KeptRecords):
         relation = relation.input
+    if isinstance(relation, Union):
+        lags = [lag_of(each) for each in relation.inputs]
+        return None if None in lags else max(lag for lag in lags if lag is not None)
     if isinstance(relation, Grouping):
         return relation.result_lag
     return relation.result_lag if isinstance(relation, Join) else 0
@@ -199,10 +278,13 @@ def contents_of(relation: Relation) -> Contents:
     """Return what the rows of a relation are."""
     if isinstance(relation, Scan):
         return Contents.TABLE if relation.keys else Contents.RECORDS
-    if isinstance(relation, Upserted | Static):
+    if isinstance(relation, Upserted | Static | KeptRecords):
         return Contents.TABLE
     if isinstance(relation, Selection | Enriched):
         return contents_of(relation.input)
+    if isinstance(relation, Union):
+        found = {contents_of(each) for each in relation.inputs}
+        return found.pop() if len(found) == 1 else Contents.RESULTS  # tables are united with tables alone
     if isinstance(relation, Grouping):
         return Contents.RECORDS if relation.final else Contents.TABLE
     sides = [contents_of(side) for side in (relation.left, relation.right)]
@@ -213,16 +295,18 @@ def contents_of(relation: Relation) -> Contents:
 
 
 def wrong_in_spark(relation: Relation) -> str | None:
-    """Return what Spark's own joins of streams would do wrong with a relation, over internal names; None if nothing.
+    """Return what Spark's own plan would do wrong with a relation of streams, over internal names; None if nothing.
 
-    They remove rows by event time even if partners come until another time, and their result has two event times, which
-    no further join takes.
+    Its joins remove rows by event time even if partners come until another time, and their result has two event times,
+    which no further join takes.
     """
     matches = [each.match for each in below(relation) if isinstance(each, Join) and each.match is not None]
     end = next((match.end for match in matches if match.end), None)
     if end is not None:
-        return f"would not keep rows until {end}"
-    return "takes no more than two streams" if len(matches) > 1 else None
+        return f"join would not keep rows until {end}"
+    if any(isinstance(each, Grouping) and not each.replaces for each in below(relation)):
+        return "plan has no EXCEPT or INTERSECT of streams"
+    return "join takes no more than two streams" if len(matches) > 1 else None
 
 
 def below(relation: Relation) -> Iterator[Relation]:
@@ -232,7 +316,9 @@ def below(relation: Relation) -> Iterator[Relation]:
             yield from (*below(relation.left), *below(relation.right))
         case Enriched():
             yield from (*below(relation.input), relation.table)
-        case Upserted() | Grouping() | Selection():
+        case Union():
+            yield from (found for each in relation.inputs for found in below(each))
+        case Upserted() | Grouping() | Selection() | KeptRecords():
             yield from below(relation.input)
     yield relation
 
@@ -245,6 +331,7 @@ def texts_of(relation: Relation) -> Iterator[str]:
         case Join():
             periods = relation.match.periods if relation.match is not None else {}
             yield from (text for texts in (*relation.keys.values(), *periods.values()) for text in texts)
+            yield from (sql for side in relation.keys for sql, _ in relation.operands(side))
         case Enriched():
             yield relation.on
         case Grouping():

@@ -6,16 +6,17 @@ The event times of a join of two streams follow from the range of event time in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql.types import DataType
 from sqlglot import exp
 
-from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.join_conditions import Bound, Side, TimeRange
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.relations import Match, Relation
+from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Static
 
 _INTERNAL = re.compile(r"\bc\d+\b")
 
@@ -31,7 +32,27 @@ def internals_in(text: str) -> set[str]:
 
 
 class NotATableQueryError(Exception):
-    """Error that carries the reason a query cannot be run by the operators on tables."""
+    """Error that carries the reason a query cannot be run by the operators on tables.
+
+    ``hint`` says what to write instead, where that is more than to leave something out. ``start`` is the place of the
+    reason in the SQL, in characters from 0; None if it is the whole text. See ``located``.
+    """
+
+    def __init__(self, reason: str, hint: str = "", start: int | None = None) -> None:
+        super().__init__(reason)
+        self.hint = hint
+        self.start = start
+
+
+@contextmanager
+def located(part: exp.Expr) -> Iterator[None]:
+    """Give errors in this block the place of a part of the query, unless a smaller part around them has given one."""
+    try:
+        yield
+    except NotATableQueryError as error:
+        if error.start is None:
+            error.start = start_of(part)
+        raise
 
 
 @dataclass(frozen=True)
@@ -119,6 +140,8 @@ class Scopes:
 
     def resolved(self, expression: exp.Expr, keep: str | None = None) -> exp.Expr:
         """Return an expression over internal columns; ``keep`` is a name that is not theirs, and stays."""
+        if expression.find(exp.Query) is not None:
+            raise NotATableQueryError(f"it has a subquery in {to_sql(expression)}, which is not a condition of WHERE")
 
         def replaced(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):
@@ -127,13 +150,16 @@ class Scopes:
             if found is None and keep in (node.table.lower(), node.name.lower()):
                 return node
             if found is None:
-                raise NotATableQueryError(f"it reads {to_sql(node)}, which is a column of none of its tables")
+                reason = f"it reads {to_sql(node)}, which is a column of none of its tables"
+                raise NotATableQueryError(reason, start=start_of(node))
             name, fields = found
             if name.end and fields:
-                return exp.column(name.end if fields[0].name.lower() == "end" else name.internal)
-            result = parse_expression(name.sql)
-            for each in fields:
-                result = exp.Dot(this=result, expression=each.copy())
+                result: exp.Expr = exp.column(name.end if fields[0].name.lower() == "end" else name.internal)
+            else:
+                result = parse_expression(name.sql)
+                for each in fields:
+                    result = exp.Dot(this=result, expression=each.copy())
+            result.meta.update(node.parts[0].meta)  # its place in the query's SQL
             return result
 
         return expression.copy().transform(replaced)
@@ -168,12 +194,72 @@ class Scopes:
         return None
 
 
+def renamed(names: Sequence[Name], table: exp.Expr) -> tuple[Name, ...]:
+    """Return the columns of what FROM reads, by the names that its alias gives them."""
+    alias, columns = table.alias_or_name.lower(), [column.lower() for column in table.alias_column_names]
+    columns = columns or [name.column for name in names]
+    if len(columns) != len(names):
+        raise NotATableQueryError(f"its alias {alias} names {len(columns)} of {len(names)} columns", "name all of them")
+    return tuple(replace(name, table=alias, column=column) for name, column in zip(names, columns, strict=True))
+
+
+def scope_of_source(
+    source: InputTraits, table: exp.Expr, types: dict[str, DataType], internal: Callable[[str], str]
+) -> Scope:
+    """Return the scope of a source in FROM.
+
+    Args:
+        source: the source.
+        table: its name in FROM, with an alias if it has one.
+        types: types of the internal columns, to which those of the source are added.
+        internal: returns a new internal name for a label.
+
+    Raises:
+        NotATableQueryError: it has no watermark.
+    """
+    alias = table.alias_or_name.lower()
+    if source.time is None and not source.static:
+        kind = "a table" if source.keys else "a stream"
+        reason = f"{table.name} is {kind} without a watermark, whose column is the event time"
+        hint = f"add watermark: {{column: ..., delay: 30s}} to spec.sources.{table.name.lower()}"
+        raise NotATableQueryError(reason, hint)
+    names = tuple(Name(alias, column.lower(), internal(f"{alias}.{column}")) for column in source.columns)
+    own = {name.column: name.internal for name in names}
+    names = renamed(names, table)
+    types.update((own[column.lower()], kind) for column, kind in source.columns.items())
+    columns = tuple((column, own[column.lower()]) for column in source.columns)
+    primary = tuple(own[key.lower()] for key in source.keys)
+    keys = (primary,) if primary else ()
+    if source.time is None:
+        return Scope(Static(table.name.lower(), columns), names, Contents.TABLE, keys=keys)
+    time = own[source.time.lower()]
+    scan = Scan(table.name.lower(), columns, time, primary)
+    if primary:
+        return Scope(scan, names, Contents.TABLE, keys=keys)
+    return Scope(scan, names, Contents.RECORDS, {time: 0})
+
+
+def unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.Expr]:
+    """Yield the items of a SELECT list, with the columns that a star stands for."""
+    for item in items:
+        if not item.is_star:
+            yield item
+            continue
+        table = item.table.lower() if isinstance(item, exp.Column) else ""
+        if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
+            raise NotATableQueryError(f"it selects {to_sql(item)}", "write the columns one by one")
+        for name in names:
+            if table == name.table if table else not name.merged:
+                yield exp.column(name.column, table=name.table or None)
+
+
 def match_of(found: TimeRange | None) -> Match:
     """Return the matching periods of two streams, from the range of event time in their condition."""
     if found is None or found.lower is None or found.upper is None:
         missing = "range" if found is None else "lower end" if found.lower is None else "upper end"
         raise NotATableQueryError(
-            f"its join of two streams has no {missing} of event time, so their records would be kept forever"
+            f"its join of two streams has no {missing} of event time, so their records would be kept forever",
+            "add AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE to the condition, with their event times",
         )
     if found.reach is None:
         begin = to_sql(found.lower.expression)

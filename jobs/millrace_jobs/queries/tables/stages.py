@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ from millrace_jobs.partitioners.registry import is_routed
 from millrace_jobs.pipeline.blocks import STAGE, partitions_of, shuffle_keys
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorResult, TableOperator
-from millrace_jobs.queries.tables.operators.join import TemporalJoin
+from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
 from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT
 
 MAX_ROWS = 1 << 16
@@ -233,9 +233,14 @@ def run_stage(
         )
     )
     processed = processed.observe(f"{STAGE}{number}", F.collect_list(_NOTE).alias("notes"))
-    if splits and isinstance(operator, TemporalJoin):
+    if splits and _leaves_units(operator):
         processed = processed.repartition(F.col(_SHUFFLE_KEY))  # as many tasks as the run loop has set for the batch
     return processed.mapInArrow(Unpacked(operator), from_arrow_schema(operator.output))
+
+
+def _leaves_units(operator: TableOperator) -> TypeGuard[TemporalJoin]:
+    """Whether an operator can leave the pairs of hot keys to workers."""
+    return isinstance(operator, TemporalJoin) and operator.kept is Kept.PAIRS
 
 
 class TableStage(StatefulProcessor):
@@ -307,7 +312,7 @@ class TableStage(StatefulProcessor):
 
     def _begin_task(self) -> None:
         """Read the plan, in the first bucket of a task."""
-        if self._splits and self._placement is None and isinstance(self._operator, TemporalJoin):
+        if self._splits and self._placement is None and _leaves_units(self._operator):
             self._placement = placement_of_task(self._partitions)
             if self._placement is not None:
                 self._operator = replace(self._operator, split=replace(NOT_SPLIT, place=self._placement.place))

@@ -26,17 +26,21 @@ from millrace_jobs.queries.reading import RunContext, records
 from millrace_jobs.queries.results import window_in_key
 from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
 from millrace_jobs.queries.tables.build import RelationBuilder
-from millrace_jobs.queries.tables.needs import timed_sources
+from millrace_jobs.queries.tables.needs import keeps_times, timed_sources
 from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.operators.result_emission import Hold
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
     Enriched,
     Grouping,
     Join,
+    KeptRecords,
     Relation,
+    Scan,
     Selection,
+    Union,
     Upserted,
     below,
     contents_of,
@@ -55,6 +59,12 @@ from millrace_jobs.sources.base import Source
 _STREAM_JOIN_BUCKETS = "buckets of joins of streams"
 """Entry of the state layout of a query with such a join; earlier checkpoints have as many of them as other stages."""
 
+_VALUES = "columns whose values are counted"
+"""Entry of the state layout of a query with minima or maxima that can take rows back."""
+
+_VERSIONS = {True: "kept for the table's history", False: "kept for the changelog"}
+"""Entry of the state layout of a query with all versions, by whether its rows end with their windows."""
+
 _WAKES = "timers"
 """Entry of the state layout of a query that has no timers; earlier checkpoints have some."""
 
@@ -64,11 +74,15 @@ class TableQuery(Execution):
     """A query by operators on tables: its SQL as text in one form, the relation, and its columns as SQL over that.
 
     ``ahead``: how long before its group closes a row of the result is emitted first, for each output, as in
-    ``operators.emission``; empty if changes are emitted as they are made. ``waits``: some results wait for the
-    watermark. ``longest`` is how long, in microseconds, a result can wait for it after the event time of its records.
+    ``operators.emission``; empty if changes are emitted as they are made. ``holds``: what each output holds back of
+    results that are no groups, as in ``operators.result_emission``; empty for one output that holds back nothing.
+    ``waits``: some results wait for the watermark. ``longest`` is how long, in microseconds, a result can wait for it
+    after the event time of its records.
     ``labels`` are what the query calls the internal columns. ``columns`` are the columns of sources that it reads, with
     their types, in the order in which its state has them. ``key`` has the places of the result's columns that identify
-    a row; None if nothing does. ``versions``: all versions of the result are emitted, rather than the latest.
+    a row; None if nothing does. ``other_keys`` are further ones that do, too.
+    ``versions``: all versions of the result are emitted, rather than the latest. ``ends``:
+    the row of a window's group ends with the window, as look-ups in a history show it; otherwise it stays.
     ``functions`` are the types of the user's own functions that the SQL calls, by name: their values are in the state.
 
     Three things are as they were when the state began. ``partitions`` is the number of state partitions, which decides
@@ -86,8 +100,11 @@ class TableQuery(Execution):
     columns: tuple[str, ...]
     partitions: int
     key: tuple[int, ...] | None
+    other_keys: tuple[tuple[int, ...], ...] = ()
     ahead: tuple[int | None, ...] = ()
+    holds: tuple[Hold | None, ...] = ()
     versions: bool = False
+    ends: bool = False
     functions: Mapping[str, str] = field(default_factory=dict)
     stream_join_buckets: int = BUCKETS
     wakes: bool = True
@@ -100,15 +117,20 @@ class TableQuery(Execution):
     @property
     def has_join(self) -> bool:
         """Whether rows are matched by key, in state."""
-        relation = self.relation
-        while isinstance(relation, Selection | Enriched | Grouping | Upserted):
-            relation = relation.input
-        return isinstance(relation, Join)
+        return any(isinstance(each, Join) for each in below(self.relation))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a join makes pairs of rows, which workers can list; a semi or an anti join makes none."""
+        return any(isinstance(each, Join) and each.type not in ("semi", "anti") for each in below(self.relation))
 
     @property
     def replaces(self) -> bool:
-        """Whether a row of the result is taken back only by a newer one of its group."""
-        return self.groups is not None and contents_of(self.groups.input) is Contents.RECORDS
+        """Whether a row of the result is taken back only by a newer one of its group, which sessions merge."""
+        groups = self.groups
+        if groups is None or groups.session:
+            return False
+        return groups.replaces and contents_of(groups.input) is Contents.RECORDS
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the changes of the result; ``routed``: the hot keys of joins are matched by the plan's workers."""
@@ -133,8 +155,9 @@ class TableQuery(Execution):
         return changes.select(*columns, *marks)
 
     def marks(self, spec: Spec) -> list[str]:
-        """Return the columns that the sink needs beside the results; those of changes if it keeps all versions."""
-        return list(CHANGE.names) if self.versions and spec.additional_outputs is None else super().marks(spec)
+        """Return the columns that the sink needs beside the results; those of changes if it keeps the rows' times."""
+        has_times = keeps_times(spec) or (spec.sink.has_changelog and spec.additional_outputs is None)
+        return list(CHANGE.names) if has_times else super().marks(spec)
 
     def explain(
         self, result: StructType, spec: Spec, sources: Mapping[str, Source], pin: Pin, partitions: int | None
@@ -143,7 +166,7 @@ class TableQuery(Execution):
         how = "runs by operators on tables"
         reason = wrong_in_spark(self.relation) if pin.algorithm == NATIVE else None
         if reason is not None:
-            how += with_labels(f", as Spark's own join {reason}", self.labels)
+            how += with_labels(f", as Spark's own {reason}", self.labels)
         if self.is_routed(pin.algorithm):
             how += f"; rows of hot keys are matched by n={pin.workers} workers, placed by {pin.algorithm}"
         elif self.has_join:
@@ -164,6 +187,9 @@ class TableQuery(Execution):
     def layout(self) -> dict[str, Any]:
         """Return the SQL, the columns, and how rows are cut into buckets."""
         buckets = self.stream_join_buckets
+        counted = sum(
+            part.counted for each in below(self.relation) if isinstance(each, Grouping) for part in each.parts
+        )
         differs = buckets != BUCKETS and any(map(joins_streams, below(self.relation)))
         return {
             STAGES: self.sql,
@@ -174,7 +200,8 @@ class TableQuery(Execution):
             PARTITIONS: self.partitions,
             **({_STREAM_JOIN_BUCKETS: buckets} if differs else {}),
             **({} if self.wakes else {_WAKES: False}),
-            **({"versions": "kept for the table's history"} if self.versions else {}),
+            **({"versions": _VERSIONS[self.ends]} if self.versions else {}),
+            **({_VALUES: counted} if counted else {}),
             **({"functions": dict(self.functions)} if self.functions else {}),
         }
 
@@ -194,6 +221,7 @@ class TableQuery(Execution):
         """The changes of the last relation."""
         return ResultTraits(
             key=self.key,
+            other_keys=self.other_keys,
             emits_changes=True,
             takes_back=self.contents is not Contents.RECORDS or bool(self.ahead),
             waits=self.waits,
@@ -211,10 +239,11 @@ class TableQuery(Execution):
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec
     ) -> ResultKeys:
         """Return the keys of rows that end where the operators end them, or when the watermark passes their group."""
-        if self.versions:
-            return ResultKeys(columns, weighted=True, versioned=True, lag=lag_of(self.relation) or 0)
+        if keeps_times(spec):
+            return ResultKeys(columns, weighted=True, versioned=self.versions, lag=lag_of(self.relation) or 0)
         weighted, grouping = self.is_weighted(spec), self.groups
-        closing = grouping.closing if grouping is not None and grouping.window is not None else None
+        has_window = grouping is not None and grouping.window is not None and not grouping.session
+        closing = grouping.closing if grouping is not None and has_window else None
         if closing is None or not weighted or spec.emit is not Emit.ON_UPDATE:
             return ResultKeys(columns, weighted=weighted)
         return ResultKeys(columns, window_in_key(columns, names, groups, closing.lag), weighted=True)
@@ -225,12 +254,12 @@ class TableQuery(Execution):
 
     def is_routed(self, algorithm: str) -> bool:
         """Whether the algorithm places the units of a join's hot keys; ``hash`` leaves them in their buckets."""
-        return self.has_join and is_routed(algorithm) and algorithm != Hash.NAME
+        return self.has_pairs and is_routed(algorithm) and algorithm != Hash.NAME
 
     @property
     def choice(self) -> HotKeysChoice | None:
         """The algorithms for the hot keys of a join; None without a join."""
-        return HotKeysChoice() if self.has_join else None
+        return HotKeysChoice() if self.has_pairs else None
 
     @property
     def unplaced(self) -> str:
@@ -263,18 +292,32 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         yield from _relation_steps(relation.left)
         yield from _relation_steps(relation.right)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
-        yield f"join     {relation.type} on {keys}; {_join_state(relation)}"
+        where = "" if relation.where is None else f" AND {relation.where.text}"
+        yield f"join     {relation.type} on {keys}{where}; {_join_state(relation)}"
     elif isinstance(relation, Enriched):
         yield from _relation_steps(relation.input)
-        kind = "left" if relation.preserved else "inner"
-        yield f"Spark    {kind} join with the static table {relation.table.source} on {relation.on}"
+        yield f"Spark    {relation.type} join with the static table {relation.table.source} on {relation.on}"
     elif isinstance(relation, Grouping):
         yield from _relation_steps(relation.input)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
-        window = f" and window of {seconds(relation.window.size)}" if relation.window is not None else ""
+        kind = "session with a gap" if relation.session else "window"
+        window = f" and {kind} of {seconds(relation.window.size)}" if relation.window is not None else ""
         state = "state forever" if relation.closing is None else "state until the watermark passes the group"
-        yield f"group    by {keys}{window}; {state}"
+        counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
+        values = f", with all values of {', '.join(counted)}" if counted else ""
+        yield f"group    by {keys}{window}; {state}{values}"
+    elif isinstance(relation, Scan):
+        if relation.where:
+            yield f"filter   {relation.where}; over the changelog of {relation.source}, before its rows are kept"
+    elif isinstance(relation, Union):
+        for each in relation.inputs:
+            yield from _relation_steps(each)
+        yield f"union    of the rows of {len(relation.inputs)} relations"
+    elif isinstance(relation, KeptRecords):
+        yield from _relation_steps(relation.input)
+        yield "table    of records, each from its time on"
     elif isinstance(relation, Upserted):
+        yield from _relation_steps(relation.input)
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
         yield from _relation_steps(relation.input)
@@ -285,6 +328,8 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
 def _join_state(join: Join) -> str:
     if join.match is None:
         streams = [side for side in (join.left, join.right) if contents_of(side) is not Contents.TABLE]
+        if join.keeps_versions:
+            return "state until the watermark, the table, and the last record that each of its rows has met"
         return "state until the watermark, and the tables" if streams else "state of both tables"
     if join.match.end:
         return f"state until the watermark passes {join.match.end}"

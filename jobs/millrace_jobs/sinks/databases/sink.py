@@ -92,7 +92,7 @@ class DatabaseSink(Sink):
         def worded(error: Exception) -> MillraceError | None:
             return self._dialect.problem(error, doing) if isinstance(error, self._dialect.error) else None
 
-        patiently(take, worded)
+        patiently(take, worded, doing, self._dialect.connection)
 
     def shape(self, results: DataFrame) -> DataFrame:
         """Encode the results as the texts that are sent to the temporary table."""

@@ -19,16 +19,18 @@ class FilesSinkConnector(SinkConnector[FilesSinkSpec]):
 
     def open(self, spec: FilesSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a folder or a prefix; only queries with the latter load the client of object stores."""
-        updates = context.query.spec.emit is not Emit.ON_WINDOW_CLOSE
+        keys = context.keys if spec.key else None
+        updates = keys is not None or context.query.spec.emit is not Emit.ON_WINDOW_CLOSE
         if not spec.is_local:
             from millrace_jobs.sinks.files.object_sink import ObjectFilesSink
 
-            return ObjectFilesSink(spec, context.columns, context.checkpoint_id, updates=updates)
+            return ObjectFilesSink(spec, context.columns, context.checkpoint_id, updates=updates, keys=keys)
         return FilesSink(
             spec.path,
             spec.format.value,
             context.checkpoint_id,
             updates=updates,
+            keys=keys,
             partition_by=spec.partition_by,
             files=spec.files_per_partition,
         )

@@ -31,7 +31,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import FilesSinkSpec, result_file
 from millrace_jobs.lakehouse.errors import lakehouse_error
-from millrace_jobs.sinks.base import NO_BATCH, TIMES_AS_TEXT, LastBatch, ResultBatch, Sink, named
+from millrace_jobs.sinks.base import NO_BATCH, TIMES_AS_TEXT, LastBatch, ResultBatch, ResultKeys, Sink, named
+from millrace_jobs.sinks.files.changelog import BATCH_ID, MARKS, changelog
 from millrace_jobs.sinks.files.formats import (
     csv_columns,
     csv_header,
@@ -41,7 +42,7 @@ from millrace_jobs.sinks.files.formats import (
     require_few_files,
     spread,
 )
-from millrace_jobs.sinks.files.sink import BATCH_ID, RESULT
+from millrace_jobs.sinks.files.sink import RESULT
 from millrace_jobs.sinks.lakehouse.columns import arrow_type
 from millrace_jobs.sinks.lakehouse.data_files import RowGroups, split_rows
 from millrace_jobs.stores.objects import ObjectPath, ObjectWriter
@@ -176,10 +177,22 @@ class _Lines:
 
 
 class ObjectFilesSink(Sink):
-    """A sink that adds each batch as objects of one format; ``updates`` adds the column ``_batch_id``."""
+    """A sink that adds each batch as objects of one format; ``updates`` adds the column ``_batch_id``.
 
-    def __init__(self, spec: FilesSinkSpec, results: StructType, checkpoint_id: str, *, updates: bool) -> None:
-        self._spec, self._results, self._updates = spec, results, updates
+    With ``keys``, the objects are the changelog of a table with this key; see ``files.changelog``.
+    """
+
+    def __init__(
+        self,
+        spec: FilesSinkSpec,
+        results: StructType,
+        checkpoint_id: str,
+        *,
+        updates: bool,
+        keys: ResultKeys | None = None,
+    ) -> None:
+        self._spec, self._updates, self._keys = spec, updates, keys
+        self._results = results if keys is None else StructType([*results, *MARKS])
         self._place = ObjectPath.of(spec.path)
         self._staged = self._place / _OWN / "staged"
         self._record = CommitRecord(self._place / _OWN / "commit.json", checkpoint_id)
@@ -203,6 +216,8 @@ class ObjectFilesSink(Sink):
         if batch.number <= self._record.batch:
             results.write.format("noop").mode("overwrite").save()
             return 0
+        if self._keys is not None:
+            results = changelog(results, self._keys)
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         rows, writer = self._prepared(spread(results, self._spec.partition_by, self._spec.files_per_partition))

@@ -27,12 +27,10 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sinks import result_file
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, remove_folders, sync
-from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, Sink, named
+from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, ResultKeys, Sink, named
 from millrace_jobs.sinks.connector import unwritable
+from millrace_jobs.sinks.files.changelog import BATCH_ID, changelog
 from millrace_jobs.sinks.files.formats import csv_columns, csv_options, require_few_files, spread
-
-BATCH_ID = "_batch_id"
-"""Column that orders the updates of a key: the row with the highest value is current."""
 
 _UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
@@ -51,6 +49,8 @@ RESULT = re.compile(r"batch-(\d+)-\d+\.\w+")
 class FilesSink(Sink):
     """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``.
 
+    With ``keys``, the files are the changelog of a table with this key; see ``files.changelog``.
+
     ``files`` is the maximum number of files that a batch adds to each folder of ``partition_by``; see
     ``formats.spread``.
     """
@@ -62,6 +62,7 @@ class FilesSink(Sink):
         checkpoint_id: str,
         *,
         updates: bool,
+        keys: ResultKeys | None = None,
         partition_by: Sequence[str] = (),
         files: int | None = None,
     ) -> None:
@@ -71,7 +72,7 @@ class FilesSink(Sink):
         self._run = uuid.uuid4().hex
         self._format = format
         self._owner = self._folder / f"{_OWNER}{checkpoint_id}"
-        self._updates = updates
+        self._updates, self._keys = updates, keys
         self._made: list[Path] = []
         self._has_taken = False
         self._leftovers: dict[int, list[Path]] = {}
@@ -106,6 +107,8 @@ class FilesSink(Sink):
 
     def write(self, results: DataFrame, batch: ResultBatch) -> int:
         """Write a batch and return its number of rows; its files appear once all of them are complete."""
+        if self._keys is not None:
+            results = changelog(results, self._keys)
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         is_csv = self._format == "csv"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +21,7 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.kafka.calls import call_in_time
 from millrace_jobs.kafka.errors import PATIENCE, BrokerErrors, error_of, kafka_problem, patiently
 from millrace_jobs.kafka.headers import WATERMARK
+from millrace_jobs.pending import CallKind, OngoingCall
 from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 
@@ -158,6 +159,8 @@ class NumberedProducer:
     def _initialize(self, producer: Producer, broker_errors: BrokerErrors) -> None:
         def initialize() -> None:
             try:
+                # otherwise librdkafka looks for the coordinator before it is connected, and again only after 0.5 s
+                producer.list_topics(self._topic.name, _ANSWER_SECONDS)
                 producer.init_transactions(_ANSWER_SECONDS)
             except KafkaException as error:
                 if error_of(error).code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
@@ -214,17 +217,22 @@ class NumberedProducer:
                 self._produce(producer, messages, batch)
                 about = json.dumps({**note, "query": self._query, "batch": batch.number, "epoch": batch.epoch})
                 position = TopicPartition(self._topic.name, 0, batch.number + 1, about)
-                call_in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), PATIENCE)
+                self._in_time(lambda s: producer.send_offsets_to_transaction([position], self._group, s), batch)
             except KafkaException as error:
                 if error_of(error).code() in _BROKEN:
-                    call_in_time(producer.commit_transaction, PATIENCE)  # fails, and its error says why
+                    self._in_time(producer.commit_transaction, batch)  # fails, and its error says why
                 raise
-            call_in_time(producer.commit_transaction, PATIENCE)
+            self._in_time(producer.commit_transaction, batch)
         except KafkaException as error:
             raise self._abandon(producer, error_of(error), batch, time.monotonic() - began) from None
         except BaseException:
             self._abort(producer)
             raise
+
+    def _in_time(self, call: Callable[[float], None], batch: ResultBatch) -> None:
+        doing = f"writing batch {batch.number} to topic {self._topic.name}"
+        with OngoingCall(CallKind.SERVER, f"Kafka at {self._topic.connection.servers}", doing):
+            call_in_time(call, PATIENCE)
 
     def _produce(self, producer: Producer, messages: Iterable[Outgoing], batch: ResultBatch) -> None:
         about = {"query": self._query, "batch": batch.number, "epoch": batch.epoch}

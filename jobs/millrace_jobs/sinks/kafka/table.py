@@ -51,7 +51,8 @@ _PREFETCH = {
 
 _TOKEN, _TOKEN_BITS = "copy", 48  # a JSON number has 53
 _NO_KEYS = pa.chunked_array([], pa.string())
-_NO_ROWS = pa.schema([("key", pa.string()), ("value", pa.string()), ("end", pa.int64())]).empty_table()
+_ROWS = pa.schema([("key", pa.string()), ("value", pa.string()), ("end", pa.int64())])
+_NO_ROWS = pa.Table.from_batches([], _ROWS)  # ``empty_table`` would import pandas, for which each start would wait
 
 
 class TableSink(KafkaSink):

@@ -15,7 +15,15 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.kafka.calls import consume
 from millrace_jobs.kafka.cluster import Partition
 from millrace_jobs.kafka.connection import Connection
-from millrace_jobs.kafka.errors import PATIENCE, SHORTEST_PAUSE, BrokerErrors, is_transient, kafka_problem
+from millrace_jobs.kafka.errors import (
+    PATIENCE,
+    SHORTEST_PAUSE,
+    BrokerErrors,
+    awaited,
+    explained,
+    is_transient,
+    kafka_problem,
+)
 from millrace_jobs.sources.kafka.offsets import RESTART_HINT, OffsetRange
 
 BLOCK_RECORDS = 65_536
@@ -127,9 +135,12 @@ class RangeReader:
         latest_error: KafkaError | None = None
         self._assign(waiting)
         last_progress = time.monotonic()
+        kafka = self._stack.enter_context(awaited(self._connection, self._doing(waiting[0])))
         while waiting:
             before = sum(each.reached for each in waiting)
             fetched = self._fetch(sum(each.missing for each in waiting), only)
+            if fetched.records:
+                kafka.answered()  # before others use the records, which may take long
             for partition, records in fetched.records.items():
                 if taken := reading[partition].take(records):
                     yield partition, taken
@@ -138,6 +149,7 @@ class RangeReader:
             if sum(each.reached for each in waiting) > before:
                 last_progress, latest_error = time.monotonic(), None
                 self._broker_errors.clear()
+                kafka.answered()
             done = [each for each in waiting if not each.missing]
             waiting = [each for each in waiting if each.missing]
             error = fetched.error
@@ -152,6 +164,8 @@ class RangeReader:
                 self._consumer.pause([_place(each) for each in done])
             if waiting and time.monotonic() > last_progress + PATIENCE:
                 raise self._stuck(waiting[0], latest_error)
+            if waiting and not fetched.records:
+                kafka.failed(*explained(self._silent(waiting[0], latest_error)))
 
     def _assign(self, reading: Iterable[_Progress]) -> None:
         places = [_place(each) for each in reading]
@@ -187,6 +201,10 @@ class RangeReader:
     def _stuck(self, reading: _Progress, error: KafkaError | None) -> MillraceError:
         if error is None and reading.end is not None:
             return self._gone(reading)  # the partition now ends before the offsets that it once had
+        return self._silent(reading, error)
+
+    def _silent(self, reading: _Progress, error: KafkaError | None) -> MillraceError:
+        """Return why there are no records: by the latest error of a fetch, or else by what the brokers report."""
         why = error or self._broker_errors.cause_of(KafkaError(KafkaError._TIMED_OUT))
         return kafka_problem(why, self._doing(reading), self._connection)
 

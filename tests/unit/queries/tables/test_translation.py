@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
 from millrace_api.sql.parsed_query import parsed_query
-from millrace_jobs.queries.tables.relations import Grouping, Join
-from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError
+from millrace_jobs.queries.tables.relations import Enriched, Grouping, Join, Upserted
+from millrace_jobs.queries.tables.scopes import InputTraits, NotATableQueryError, with_labels
 from millrace_jobs.queries.tables.translation import translate
 
 SECOND = 1_000_000
@@ -17,7 +17,8 @@ COLUMNS = {
     "tags": ArrayType(StringType()),
 }
 STREAM, TABLE = InputTraits(COLUMNS, "at"), InputTraits(COLUMNS, "at", ("k",))
-SOURCES = {"a": STREAM, "b": STREAM, "c": STREAM, "d": STREAM, "p": TABLE, "q": TABLE}
+STATIC = InputTraits(COLUMNS, None, ("k",), static=True)
+SOURCES = {"a": STREAM, "b": STREAM, "c": STREAM, "d": STREAM, "p": TABLE, "q": TABLE, "s": STATIC}
 
 
 def translated(sql, *, final_joins=False, final_groups=False):
@@ -154,6 +155,71 @@ def test_a_window_of_groups_is_one_column_of_the_key():
     )
 
 
+SEMI = [
+    "EXISTS (SELECT 1 FROM q WHERE q.k = p.k)",
+    "EXISTS (SELECT * FROM q x WHERE x.k = p.k)",
+    "EXISTS (SELECT 1 FROM q WHERE k = p.k)",
+    "p.k IN (SELECT k FROM q)",
+    "p.k IN (SELECT DISTINCT q.k FROM q)",
+]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [*(f"SELECT n, k FROM p WHERE {condition}" for condition in SEMI), "SELECT n, k FROM p LEFT SEMI JOIN q USING (k)"],
+)
+def test_a_condition_that_a_subquery_has_a_row_is_a_semi_join(sql):
+    query = translated(sql)
+    (join,) = relations(query.relation, Join)
+    assert (join.type, join.where, query.key) == ("semi", None, (1,))
+    assert [with_labels(key, query.labels).split(".")[-1] for keys in join.keys.values() for key in keys] == ["k", "k"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a.n FROM a WHERE NOT EXISTS (SELECT 1 FROM p WHERE p.k = a.k AND p.n > a.n AND p.n > 3)",
+        "SELECT a.n FROM a WHERE (NOT (EXISTS (SELECT 1 FROM p WHERE p.k = a.k AND p.n > a.n AND n > 3))) AND a.n > 7",
+        "SELECT a.n FROM a ANTI JOIN p ON p.k = a.k AND p.n > a.n AND p.n > 3",
+    ],
+)
+def test_a_condition_that_a_subquery_has_no_row_is_an_anti_join(sql):
+    query = translated(sql)
+    (join,) = relations(query.relation, Join)
+    assert (join.type, with_labels(join.where.text, query.labels)) == ("anti", "(p.n > a.n)")
+    assert with_labels(join.right.where, query.labels) == "(p.n > 3)"
+
+
+def test_in_compares_with_the_groups_of_a_subquery():
+    (join,) = joins("SELECT a.n FROM a WHERE a.n IN (SELECT n FROM p GROUP BY n HAVING count(*) > 1)")
+    assert (join.type, relations(join.right, Grouping) != []) == ("semi", True)
+
+
+@pytest.mark.parametrize(("negated", "kind"), [("", "semi"), ("NOT", "anti")])
+def test_a_static_table_can_be_asked_for_a_row_by_any_condition(negated, kind):
+    query = translated(f"SELECT k, n FROM p WHERE {negated} EXISTS (SELECT 1 FROM s WHERE s.n > p.n AND s.k <> 'x')")
+    (join,) = relations(query.relation, Enriched)
+    assert (join.type, with_labels(join.on, query.labels)) == (kind, "(s.n > p.n) AND (s.k <> 'x')")
+    assert query.key == (0,)
+
+
+def test_in_compares_several_columns():
+    (join,) = joins("SELECT a.n FROM a WHERE (a.k, a.n) IN (SELECT q.k, n FROM q)")
+    assert (join.type, [len(keys) for keys in join.keys.values()]) == ("semi", [2, 2])
+
+
+def test_an_outer_join_can_have_a_condition_without_columns():
+    (join,) = joins("SELECT a.n FROM a LEFT JOIN p ON a.k = p.k AND 1 > 2")
+    assert (join.where.text, len(join.where.columns)) == ("(1 > 2)", 1)
+
+
+def test_rows_can_have_to_exist_in_several_tables():
+    outer, inner = joins(
+        "SELECT a.n FROM a WHERE a.k IN (SELECT k FROM p WHERE NOT EXISTS (SELECT 1 FROM q WHERE q.k = p.k))"
+    )
+    assert (outer.type, inner.type) == ("semi", "anti")
+
+
 OTHERS = ["at", "until", "n", "tags"]
 
 
@@ -180,12 +246,76 @@ def test_two_streams_that_use_a_column_have_their_range_in_where():
 
 
 @pytest.mark.parametrize(
+    ("join", "labels", "key"),
+    [
+        ("p FULL JOIN q USING (k)", ["k", *OTHERS, *OTHERS], (0,)),
+        ("p FULL JOIN q USING (n)", ["n", "at", "until", "k", "tags", "at", "until", "k", "tags"], (3, 7)),
+        ("(SELECT k, n FROM p) x NATURAL FULL JOIN (SELECT k, at FROM q) y", ["k", "n", "at"], (0,)),
+        ("(SELECT k, n FROM p) x NATURAL LEFT JOIN (SELECT k, at FROM q) y", ["k", "n", "at"], (0,)),
+        ("p FULL JOIN q USING (k) FULL JOIN p AS r USING (k)", ["k", *OTHERS, *OTHERS, *OTHERS], (0,)),
+    ],
+)
+def test_a_full_or_natural_join_has_common_columns_once(join, labels, key):
+    query = translated(f"SELECT * FROM {join}")
+    assert [query.labels[item] for item in query.items] == labels
+    assert query.key == key
+
+
+def test_a_full_join_with_using_has_the_key_of_the_row_that_there_is():
+    query = translated("SELECT k, p.k AS one, q.k AS other FROM p FULL JOIN q USING (k)")
+    [(merged, _), (one, _), (other, _)] = query.relation.items
+    assert (merged, f"coalesce({one}, {other})".upper()) in [
+        (name, sql.upper()) for sql, name in query.relation.input.items
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "compared", "operands"),
+    [
+        ("a.n > p.n", "a > p", ["a.n", "p.n"]),
+        ("(a.n + 1 > p.n * a.n OR a.n IS NULL)", "a + 1 > p * a OR a IS NULL", ["a.n", "p.n"]),
+        ("abs(a.n) > abs(p.n)", "a > p", ["ABS(a.n)", "ABS(p.n)"]),
+        ("p.n > 2 AND abs(a.n) > abs(p.n)", "a > p", ["ABS(a.n)", "CASE WHEN (p.n > 2) THEN ABS(p.n) END"]),
+    ],
+)
+def test_an_outer_join_compares_what_each_side_computes(condition, compared, operands):
+    query = translated(f"SELECT a.n FROM a FULL JOIN p ON a.k = p.k AND {condition}")
+    (join,) = relations(query.relation, Join)
+    assert [with_labels(sql, query.labels) for side in ("left", "right") for sql, _ in join.operands(side)] == operands
+    sql = join.where.sql
+    for side, name in (("left", "a"), ("right", "p")):
+        for _, operand in join.operands(side):
+            sql = sql.replace(operand, name)
+    assert sql == f"({compared})"
+
+
+@pytest.mark.parametrize(
+    ("sql", "keeps"), [("a LEFT JOIN p", False), ("a RIGHT JOIN p", True), ("p FULL JOIN a", True)]
+)
+def test_an_outer_join_can_keep_the_versions_of_a_table_that_no_record_meets(sql, keeps):
+    (join,) = joins(f"SELECT a.n FROM {sql} ON a.k = p.k")
+    assert (join.keeps_versions, join.result_lag) == (keeps, None if keeps else 0)
+
+
+@pytest.mark.parametrize(
     ("sql", "reason"),
     [
-        ("SELECT p.n FROM a RIGHT JOIN p ON a.k = p.k", "its RIGHT JOIN keeps rows of a table"),
-        ("SELECT p.n FROM p LEFT JOIN a ON a.k = p.k", "its LEFT JOIN keeps rows of a table"),
-        ("SELECT p.n FROM p FULL JOIN q USING (k)", r"its FULL JOIN has USING: write ON a.key = b.key, and coalesce"),
-        ("SELECT p.n FROM p NATURAL JOIN q", "it has a NATURAL JOIN"),
+        (
+            f"SELECT g.n FROM a RIGHT JOIN {GROUPS} ON a.n = g.n",
+            "its RIGHT JOIN with a stream keeps rows of a computed table",
+        ),
+        (
+            "SELECT a.n FROM a FULL JOIN p ON a.k = p.k JOIN q ON a.k = q.k",
+            "the result of an outer join that keeps rows of a table",
+        ),
+        (
+            "SELECT x.k FROM (SELECT k FROM p) x NATURAL JOIN (SELECT n FROM q) y",
+            "its NATURAL JOIN has no column that both",
+        ),
+        (
+            "SELECT p.n FROM p LEFT JOIN q ON p.k = q.k AND p.tags < q.tags",
+            "that only Spark can evaluate: .p.tags < q.tags",
+        ),
         ("SELECT p.n FROM p JOIN q ON p.tags = q.tags", "compares p.tags, which is of type array<string>"),
         (
             "SELECT a.n FROM a LEFT JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.until JOIN p ON p.k = a.k",
@@ -196,3 +326,91 @@ def test_two_streams_that_use_a_column_have_their_range_in_where():
 def test_joins_that_no_operator_can_run_are_refused(sql, reason):
     with pytest.raises(NotATableQueryError, match=reason):
         translated(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "counted"),
+    [
+        ("SELECT max(p.n) AS most, sum(p.n) AS total FROM p", [True, False]),
+        (f"SELECT min_by(a.n, b.n) AS least FROM a JOIN b ON {within(60)}", [False]),
+        (f"SELECT max(b.n) AS most FROM a LEFT JOIN b ON {within(60)}", [True]),
+        ("SELECT max(p.n) AS most FROM a JOIN p ON a.k = p.k", [True]),
+        ("SELECT stddev(p.n) AS spread FROM p", [False]),
+    ],
+)
+def test_values_are_counted_where_an_extreme_can_be_taken_back(sql, counted):
+    (groups,) = relations(translated(sql).relation, Grouping)
+    assert [part.counted for part in groups.parts] == counted
+
+
+@pytest.mark.parametrize("shows_changes", [True, False])
+def test_extremes_are_of_final_groups_only_where_a_sink_cannot_show_changes(shows_changes):
+    inner = "(SELECT window(a.at, '10 seconds') AS w, a.k, count(*) AS n FROM a GROUP BY 1, 2) g"
+    query = translated(f"SELECT g.w, max(g.n) AS most FROM {inner} GROUP BY g.w", final_joins=not shows_changes)
+    outer, inner = relations(query.relation, Grouping)
+    assert (outer.final, inner.final, outer.parts[0].counted) == (False, not shows_changes, shows_changes)
+
+
+def test_the_layout_of_the_state_says_whether_values_are_counted():
+    """The join below an extreme was final in earlier versions."""
+    sql = f"SELECT max(b.n) AS most FROM a {{}} JOIN b ON {within(60)}"
+    assert "columns whose values are counted" in translated(sql.format("LEFT")).layout()
+    assert "columns whose values are counted" not in translated(sql.format("")).layout()
+
+
+def test_a_list_has_as_many_rows_as_the_query_says():
+    (groups,) = relations(translated("SELECT min_by(p.n, p.k, 7) AS first FROM p").relation, Grouping)
+    assert [(part.merge, part.limit) for part in groups.parts] == [("bottom", 7)]
+
+
+def test_a_percentile_has_the_fraction_that_the_query_says():
+    (groups,) = relations(translated("SELECT percentile(p.n, 0.9) AS high, median(p.n) AS m FROM p").relation, Grouping)
+    assert [(part.merge, part.fraction) for part in groups.parts] == [("percentile", 0.9), ("percentile", 0.5)]
+
+
+def test_the_type_of_a_count_of_distinct_values_is_known_above_it():
+    seen = {}
+
+    def types_of(columns, expressions):
+        seen.update(columns)
+        return [columns.get(text, StringType()) for text in expressions]
+
+    sql = "SELECT count(DISTINCT p.k, p.n) AS c FROM p"
+    query = translate(parsed_query(sql), SOURCES, types_of, partitions=4, final_joins=False, final_groups=False)
+    (groups,) = relations(query.relation, Grouping)
+    assert isinstance(seen[groups.parts[0].name], LongType)
+
+
+def test_each_table_is_joined_by_its_own_key_without_another_copy_of_its_rows():
+    found = translated(f"SELECT a.n FROM a JOIN b ON {within(60)} JOIN p ON p.k = a.k JOIN q ON q.k = a.k")
+    assert relations(found.relation, Upserted) == []
+    assert [{side: len(keys) for side, keys in each.keys.items()} for each in relations(found.relation, Join)] == (
+        [{"left": 1, "right": 1}] * 3
+    )
+
+
+def test_a_semi_join_with_using_has_the_columns_of_using_first():
+    found = translated("SELECT * FROM p LEFT SEMI JOIN q USING (k)")
+    assert [found.labels[item.strip("`")] for item in found.items] == ["k", "at", "until", "n", "tags"]
+
+
+def test_joins_in_parentheses_have_the_columns_of_using_once():
+    found = translated("SELECT j.* FROM (p JOIN (SELECT k, n AS m FROM q) x USING (k)) AS j")
+    assert len(found.items) == 6
+    with pytest.raises(NotATableQueryError, match="alias j names 2 of 6 columns"):
+        translated("SELECT j.* FROM (p JOIN (SELECT k, n AS m FROM q) x USING (k)) AS j(one, two)")
+
+
+def test_having_without_groups_is_refused():
+    with pytest.raises(NotATableQueryError, match="HAVING without groups"):
+        translated("SELECT 1 AS one FROM p HAVING 1 = 2")
+
+
+def test_the_frequency_of_a_percentile_is_not_lost():
+    with pytest.raises(NotATableQueryError, match=r"PERCENTILE\(p.n, 0.5, 3\)|percentile"):
+        translated("SELECT k, percentile(n, 0.5, 3) AS m FROM p GROUP BY k")
+
+
+def test_rows_that_do_not_pass_where_are_not_kept_to_see_whether_others_exist():
+    (join,) = joins("SELECT k FROM p WHERE n > 5 AND EXISTS (SELECT 1 FROM q WHERE q.k = p.k)")
+    assert "> 5" in join.left.where

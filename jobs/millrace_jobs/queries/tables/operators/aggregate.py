@@ -12,6 +12,9 @@ they count from the watermark on. The state of a window is removed when the wate
 late from then on. Versions that are not needed any more are removed when half of a slot consists of them, so that a
 batch does not rewrite all slots to remove a few rows.
 
+**Counted values.** A minimum or maximum of rows that can be taken back is computed from the values of a group, which
+are state of their own (``counted_values``), in the slot of the group.
+
 An input that earlier operators have ``checked`` brings no row before the watermark of the batch before, less the lag of
 the input, by which the watermark is taken back. So no row is late or moved, even if it is before the present watermark.
 
@@ -27,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -47,23 +49,21 @@ from millrace_jobs.changes import (
     periods,
     with_changes,
 )
-from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
+from millrace_jobs.queries.tables.operators.counted_values import CountedPart
+from millrace_jobs.queries.tables.operators.deviations import DeviationPart
+from millrace_jobs.queries.tables.operators.group_versions import EMITTED, ROWS, SlotRows, VersionMerge
+from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult, StoreFolder
 from millrace_jobs.queries.tables.operators.merged_states import MergedStates
-from millrace_jobs.queries.tables.operators.merging import MAX_WEIGHT, Arrays, MergedPart, MergeUfunc
+from millrace_jobs.queries.tables.operators.merging import MergedPart
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots, slots_of
-from millrace_jobs.queries.tables.operators.timeline import Timeline, group_numbers
-from millrace_jobs.shown_values import shown_value
 
-__all__ = ["GroupedAggregate", "MergedPart"]
+__all__ = ["CountedPart", "DeviationPart", "GroupPartColumn", "GroupedAggregate", "MergedPart"]
+
+GroupPartColumn = MergedPart | MergedStates | DeviationPart | CountedPart
+"""A column with a part of an aggregate."""
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-ROWS: Final = "millrace_rows"
-"""Column of the state with the number of rows of a group."""
-
-EMITTED: Final = "millrace_emitted"
-"""Column of the state that says which versions were emitted, if only final versions are, and groups have no window."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class GroupedAggregate:
     """
 
     keys: pa.Schema
-    parts: tuple[MergedPart | MergedStates, ...]
+    parts: tuple[GroupPartColumn, ...]
     window_end: str | None
     of_table: bool
     versions: bool
@@ -111,17 +111,36 @@ class GroupedAggregate:
             )
         if self.ends and self.window_end is None:
             raise ValueError("without a window, no row ends: set ends=False")
-        extreme = next((part for part in self.parts if part.merge != "sum"), None)
-        if self.of_table and extreme is not None:
-            raise ValueError(
-                f"{_irreversible(extreme)}, and a table removes rows: aggregate a stream of records instead"
-            )
+        if self.of_table and self.irreversible is not None:
+            raise ValueError(f"{self.irreversible}, and a table removes rows: aggregate a stream of records instead")
+        shared = {(part.name, part.type) for part in self.counted if not part.settles}
+        for part in self.parts:
+            if isinstance(part, CountedPart) and part.values_of and (part.values_of, part.type) not in shared:
+                raise ValueError(
+                    f"column {part.name!r} shares the values of {part.values_of!r}, which has not all values of that "
+                    "type: leave values_of out"
+                )
         states = next((part for part in self.parts if isinstance(part, MergedStates)), None)
         if self.versions and states is not None:
             raise ValueError(f"{states.name!r} is merged by an aggregator, which keeps one version: set versions=False")
         if self.slots < 1:
             raise ValueError(f"the state must have at least one slot: {self.slots}: use the default")
         slots_of(self.keys.empty_table(), self.keys.names, self.slots)  # refuses types without a hash
+
+    @property
+    def irreversible(self) -> str | None:
+        """The reason that no row can be removed from a part; None without one."""
+        reasons = (
+            f"column {part.name!r} is merged by {part.merge}, from which no row can be removed"
+            for part in self.parts
+            if not part.takes_back
+        )
+        return next(reasons, None)
+
+    @property
+    def counted(self) -> tuple[CountedPart, ...]:
+        """The parts with entries of their own."""
+        return tuple(part for part in self.parts if isinstance(part, CountedPart) and not part.values_of)
 
     @property
     def inputs(self) -> tuple[pa.Schema, ...]:
@@ -155,20 +174,25 @@ class GroupedAggregate:
         rows, late = self._on_time(self._read(changes[0]), watermark)
         rows = self._contributions(rows)
         state = GroupSlots(store, self.state, self.slots)
+        values = [
+            GroupSlots(StoreFolder(store, part.name), part.entries(self.keys), self.slots) for part in self.counted
+        ]
         slot_of_row = slots_of(rows, self.keys.names, self.slots)
-        touched = np.union1d(slot_of_row, state.due(watermark))
-        if not len(touched):
-            return OperatorResult(late=late, wake=self._wake(state), kept=state.rows)
-        held, slot_of_held = state.read(touched)
-        merge = _Merge(self, held, rows, watermark)
-        emitted = merge.emitted()
-        kept = np.flatnonzero(merge.kept)
-        slot_of_kept = np.concatenate([slot_of_held, slot_of_row])[merge.timeline.row[kept]]
-        state.write(touched, merge.stored(kept), slot_of_kept, merge.deadlines(kept, slot_of_kept, touched))
-        return OperatorResult([emitted] if emitted.num_rows else [], late, self._wake(state), state.rows)
-
-    def _wake(self, state: GroupSlots) -> int | None:
-        return None if state.wake is None else state.wake + self.input_lag
+        touched = slot_of_row
+        for each in (state, *values):
+            touched = np.union1d(touched, each.due(watermark))
+        made = []
+        if len(touched):
+            held, *held_values = (SlotRows(*each.read(touched)) for each in (state, *values))
+            merge = VersionMerge(self, held, SlotRows(rows, slot_of_row), watermark, held_values)
+            emitted = merge.emitted()
+            made = [emitted] if emitted.num_rows else []
+            state.write(touched, *merge.stored(touched))
+            for each, entries in zip(values, merge.stored_entries(touched), strict=True):
+                each.write(touched, *entries)
+        wakes = [each.wake + self.input_lag for each in (state, *values) if each.wake is not None]
+        kept = sum(each.rows for each in (state, *values))
+        return OperatorResult(made, late, min(wakes, default=None), kept)
 
     def _read(self, rows: pa.Table) -> pa.Table:
         rows = rows.select(self.output.names).cast(self.inputs[0])
@@ -205,7 +229,7 @@ class GroupedAggregate:
                 starts, weights = np.append(starts, ends[ended]), np.append(weights, -weights[ended])
             else:
                 values, starts, weights = values.filter(~ended), starts[~ended], weights[~ended]
-        if not self.versions:
+        if not self.versions and not any(part.settles for part in self.counted):
             starts = np.full(len(starts), BEGINNING)
         contributions = with_changes(values, starts, np.full(len(starts), FOREVER), weights)
         return net(contributions) if self.of_table or (weights < 0).any() else contributions
@@ -218,176 +242,3 @@ class GroupedAggregate:
         if EMITTED in self.state.names:
             columns.append(pa.array(np.zeros(rows.num_rows, bool)))
         return pa.Table.from_arrays(columns, schema=self.state)
-
-
-class _Merge:
-    """The contributions of a batch, merged into the versions of the groups of some slots.
-
-    All arrays have one element for each version of ``timeline``. ``_before`` has, for each part, the arrays of the
-    state that is held for a version or, without one, of the state that it follows; ``_after`` has them with
-    contributions.
-    """
-
-    def __init__(self, aggregate: GroupedAggregate, held: pa.Table, rows: pa.Table, watermark: int) -> None:
-        self._aggregate, self._watermark = aggregate, watermark
-        weights = _checked_weights(aggregate, rows)
-        table = pa.concat_tables([held, aggregate.states_of(rows)])
-        self._columns = {name: table.column(name).combine_chunks() for name in table.column_names}
-        self._keys = [self._columns[name] for name in aggregate.keys.names]
-        groups = group_numbers(self._keys, table.num_rows)
-        self.timeline = Timeline(groups, self._starts(held.num_rows))
-
-        held_row = np.full(len(self.timeline.row), -1)
-        held_row[self.timeline.of_row[: held.num_rows]] = np.arange(held.num_rows)
-        self._held = held_row >= 0
-        followed = self.timeline.last(self._held)
-        self._followed_row = np.where(followed >= 0, held_row[followed], -1)
-        self._new_rows = slice(held.num_rows, None)
-
-        weights = np.append(np.ones(held.num_rows, np.int64), weights)
-        counts = self._columns[ROWS].to_numpy() * weights
-        self._rows_before, self._rows = self._before_and_after(counts, np.add, 0)
-        if (self._rows < 0).any():
-            group = [shown_value(column[self.timeline.row[np.argmin(self._rows)]]) for column in self._keys]
-            raise ValueError(f"more rows are removed from group {group} than were added: send each change exactly once")
-        self._exists = self._rows > 0
-        self._merge_parts(weights)
-        self._decide()
-
-    def _starts(self, held: int) -> Integers:
-        """Return the starts of all rows; new ones count from the watermark on unless they are checked."""
-        starts: Integers = self._columns[FROM].to_numpy().copy()
-        if self._collapses and not self._aggregate.checked:
-            starts[held:] = np.maximum(starts[held:], self._watermark)
-        return starts
-
-    @property
-    def _collapses(self) -> bool:
-        return self._aggregate.versions and not (self._aggregate.final and self._aggregate.window_end is not None)
-
-    def _passed(self, starts: Integers) -> Mask:
-        """Return which versions start so early that only the last of them is needed.
-
-        That is the version at the watermark. Of final versions it is the one before: the last that was emitted.
-        """
-        return starts < self._watermark if self._aggregate.final else starts <= self._watermark
-
-    def _before_and_after(
-        self, array: NDArray[np.int64], ufunc: MergeUfunc, identity: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        before = np.where(self._followed_row >= 0, array[self._followed_row], identity)
-        added = np.full(len(before), identity, before.dtype)
-        ufunc.at(added, self.timeline.of_row[self._new_rows], array[self._new_rows])
-        return before, ufunc(before, self.timeline.merged(ufunc, added))
-
-    def _merge_parts(self, weights: Integers) -> None:
-        self._before: list[Arrays] = []
-        self._after: list[Arrays] = []
-        self._mergers = [
-            part.merger([self._columns[field.name] for field in part.state], weights) for part in self._aggregate.parts
-        ]
-        for merger in self._mergers:
-            with np.errstate(over="ignore", invalid="ignore"):
-                both = [self._before_and_after(array, merger.ufunc, merger.identity) for array in merger.arrays]
-            self._before.append([before for before, _ in both])
-            after = [np.where(self._exists, after, after.dtype.type(merger.identity)) for _, after in both]
-            self._after.append(merger.settled(after))
-
-    def _decide(self) -> None:
-        """Decide which versions were emitted before, which are now, and which are kept in the state."""
-        aggregate, timeline, watermark = self._aggregate, self.timeline, self._watermark
-        merged = [array.view(np.int64) for array in (self._rows, *(array for part in self._after for array in part))]
-        repeats = np.logical_and.reduce([np.append(False, array[1:] == array[:-1]) for array in merged])
-        if self._collapses:  # a row whose period has ended stays: other operators may have forgotten it, too
-            repeats &= ~self._passed(timeline.start)
-        distinct = np.where(timeline.first == np.arange(len(repeats)), self._exists, ~repeats)
-        self._was_emitted, self._is_emitted, self.kept = self._held, distinct, distinct
-        if self._collapses:
-            needed = distinct & ~self._passed(timeline.ends(distinct))
-            self.kept = needed & (self._exists | ~timeline.leading(needed))
-        if aggregate.window_end is not None:
-            closed = self._window_ends() <= watermark
-            self.kept = self.kept & ~closed
-            if aggregate.final:
-                self._was_emitted, self._is_emitted = np.zeros(len(closed), bool), distinct & closed
-        elif aggregate.final:
-            emitted = self._columns[EMITTED].to_numpy(zero_copy_only=False)
-            self._was_emitted = self._held & emitted[self._followed_row]
-            self._is_emitted = distinct & (timeline.start < watermark)
-
-    def _window_ends(self) -> Integers:
-        ends: Integers = self._columns[str(self._aggregate.window_end)].fill_null(FOREVER).to_numpy()
-        return ends[self.timeline.row]
-
-    def emitted(self) -> pa.Table:
-        """Return the difference between what was emitted before and what is now."""
-        ends_before, ends = self.timeline.ends(self._was_emitted), self.timeline.ends(self._is_emitted)
-        if self._aggregate.ends:
-            closing = self._window_ends()
-            ends = np.where((ends == FOREVER) & (closing <= self._watermark), closing, ends)
-        removed, added = self._was_emitted & (self._rows_before > 0), self._is_emitted & self._exists
-        same = removed & added & (ends_before == ends)
-        for merger, before, after in zip(self._mergers, self._before, self._after, strict=True):
-            same &= merger.same(before, after)
-        old, new = np.flatnonzero(removed & ~same), np.flatnonzero(added & ~same)
-        both = np.append(old, new)
-        parts = [
-            merger.result([np.append(one[old], other[new]) for one, other in zip(before, after, strict=True)])
-            for merger, before, after in zip(self._mergers, self._before, self._after, strict=True)
-        ]
-        columns = [*self._keys_of(both), *parts, pa.array(self.timeline.start[both])]
-        columns += [
-            pa.array(np.append(ends_before[old], ends[new])),
-            pa.array(np.repeat([-1, 1], [len(old), len(new)])),
-        ]
-        return pa.Table.from_arrays(columns, schema=self._aggregate.output)
-
-    def stored(self, versions: Integers) -> pa.Table:
-        """Return the state of some versions."""
-        columns = self._keys_of(versions)
-        for merger, arrays in zip(self._mergers, self._after, strict=True):
-            columns += merger.stored([array[versions] for array in arrays])
-        columns += [pa.array(self._rows[versions]), pa.array(self.timeline.start[versions])]
-        if EMITTED in self._columns:
-            columns.append(pa.array(self._is_emitted[versions]))
-        return pa.Table.from_arrays(columns, schema=self._aggregate.state)
-
-    def _keys_of(self, versions: Integers) -> list[pa.Array]:
-        rows = pa.array(self.timeline.row[versions])
-        return [column.take(rows) for column in self._keys]
-
-    def deadlines(self, versions: Integers, slot_of_version: Integers, slots: Integers) -> Integers:
-        """Return the earliest watermark at which each slot has something to do without input."""
-        deadlines = np.full(len(slots), FOREVER)
-        if self._aggregate.window_end is not None:
-            deadlines = _passing(self._window_ends()[versions], slot_of_version, slots)
-        elif self._aggregate.final:
-            emission = np.where(self._is_emitted, FOREVER, self.timeline.start + 1)
-            return _passing(emission[versions], slot_of_version, slots)
-        if self._collapses:
-            ends = self.timeline.ends(self.kept)
-            deadlines = np.minimum(deadlines, _passing(ends[versions], slot_of_version, slots, half=True))
-        return deadlines
-
-
-def _passing(times: Integers, slot_of_time: Integers, slots: Integers, *, half: bool = False) -> Integers:
-    """Return when the first of each slot's times passes or, with ``half``, when at least half of them have."""
-    order = np.lexsort((times, slot_of_time))
-    begin, end = np.searchsorted(slot_of_time[order], np.stack([slots, slots + 1]))
-    position = begin + (end - begin - 1) // 2 if half else begin
-    found = np.append(times[order], FOREVER)[np.minimum(position, len(order))]
-    return np.where(end > begin, found, FOREVER)
-
-
-def _checked_weights(aggregate: GroupedAggregate, rows: pa.Table) -> Integers:
-    weights: Integers = rows.column(WEIGHT).to_numpy()
-    extreme = next((part for part in aggregate.parts if part.merge != "sum"), None)
-    if extreme is not None and (weights < 0).any():
-        raise ValueError(f"{_irreversible(extreme)}, but the input removes rows: aggregate a stream of records instead")
-    if np.abs(weights.astype(np.float64)).sum() > MAX_WEIGHT:
-        raise ValueError(f"the weights of a batch's changes sum up to more than {MAX_WEIGHT}: use smaller batches")
-    return weights
-
-
-def _irreversible(part: MergedPart | MergedStates) -> str:
-    return f"column {part.name!r} is merged by {part.merge}, from which no row can be removed"

@@ -12,21 +12,21 @@ One operator serves several outputs, each with its strategy, so that a computati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import FOREVER, OUTPUT, WEIGHT, changes_of, values_of
+from millrace_jobs.queries.tables.operators.closing import CLOSING
 from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult, StoreFolder
 from millrace_jobs.queries.tables.operators.state import SLOTS, GroupSlots, slots_of
 from millrace_jobs.queries.tables.operators.timeline import group_numbers
 
-CLOSING: Final = "millrace_closing"
-"""Key column with the watermark, in microseconds since 1970, at which a group can no longer change; NULL is never."""
+Hold = TypeVar("Hold")
 
 
 @dataclass(frozen=True)
@@ -63,19 +63,11 @@ class Emission:
 
     def process(self, store: BucketStore, changes: Sequence[pa.Table], watermark: int) -> OperatorResult:
         """Take the changes of a batch, and emit what is due by the watermark; see ``TableOperator``."""
-        made: list[pa.Table] = []
-        result, wakes = OperatorResult(made), []
-        for number, ahead in enumerate(self.ahead):
-            emitted = changes[0]
-            if ahead is not None:
-                held = GroupSlots(StoreFolder(store, f"output-{number}"), self.groups, self.slots)
-                emitted = self._due(held, changes[0], watermark, ahead)
-                wakes.append(held.wake)
-                result.kept += held.rows
-            if emitted.num_rows:
-                made.append(self._tagged(emitted, number))
-        result.wake = min((wake for wake in wakes if wake is not None), default=None)
-        return result
+
+        def due(held: GroupSlots, ahead: int) -> pa.Table:
+            return self._due(held, changes[0], watermark, ahead)
+
+        return emitted_to(self.ahead, changes[0], due, store, self.groups, self.slots, self.output)
 
     def _due(self, held: GroupSlots, changes: pa.Table, watermark: int, ahead: int) -> pa.Table:
         """Return the changes of one output that are due, and hold back the newest rows of other groups."""
@@ -108,11 +100,41 @@ class Emission:
         is_undone = (removed & was_held)[groups] & (is_held | is_removed)
         return is_undone, (removed & ~was_held)[groups]
 
-    def _tagged(self, changes: pa.Table, number: int) -> pa.Table:
-        place = len(values_of(self.groups))
-        return changes.add_column(
-            place, self.output.field(place), pa.array(np.full(changes.num_rows, number, np.int32))
-        ).cast(self.output)
+
+def emitted_to(
+    holds: Sequence[Hold | None],
+    changes: pa.Table,
+    due: Callable[[GroupSlots, Hold], pa.Table],
+    store: BucketStore,
+    held: pa.Schema,
+    slots: int,
+    schema: pa.Schema,
+) -> OperatorResult:
+    """Return the changes of a batch for all outputs, each with the number of its output.
+
+    Args:
+        holds: what each output holds back; None is nothing.
+        changes: the changes of the batch.
+        due: returns those that an output emits, with what it has held back, by its entry in ``holds``.
+        store: the state of the bucket.
+        held: schema of the rows that are held back.
+        slots: number of tables that they are cut into.
+        schema: that of the result, with the column ``OUTPUT``.
+    """
+    made: list[pa.Table] = []
+    result, wakes = OperatorResult(made), []
+    for number, hold in enumerate(holds):
+        emitted = changes
+        if hold is not None:
+            kept = GroupSlots(StoreFolder(store, f"output-{number}"), held, slots)
+            emitted = due(kept, hold)
+            wakes.append(kept.wake)
+            result.kept += kept.rows
+        if emitted.num_rows:
+            numbers = pa.array(np.full(emitted.num_rows, number, np.int32))
+            made.append(emitted.append_column(OUTPUT, numbers).select(schema.names).cast(schema))
+    result.wake = min((wake for wake in wakes if wake is not None), default=None)
+    return result
 
 
 def _first_times(rows: pa.Table, ahead: int) -> NDArray[np.int64]:

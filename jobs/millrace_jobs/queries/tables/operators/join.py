@@ -7,6 +7,10 @@ All joins are one operator, because they differ only in the periods by which row
   print looks up ``r.k``, which a record does not have; the join attribute is meant;
 - *table-table* (definition 74): two rows match in the versions that have both.
 
+An outer join can also keep the rows of a table that a stream is joined with, for which the paper has no definition: it
+has those versions of rows that no record has met, at the time from which they are valid. So the changelog of the table
+is in the result as the other stream is in definition 67.
+
 With L and R as held before a batch, and dL and dR as the changes of the batch, the changes of an inner join are
 dL x (R + dR) + L x dR, or (L + dL) x dR + dL x R. Results without a partner are computed for the rows that the batch
 can affect, before and after it, and the difference is emitted. Results are therefore right for input in any order: a
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import chain
 
 import numpy as np
@@ -34,13 +39,31 @@ from millrace_jobs.changes import (
     values_of,
     with_changes,
 )
+from millrace_jobs.queries.tables.operators.closing import CLOSINGS, closing_times
 from millrace_jobs.queries.tables.operators.interface import BucketStore, OperatorResult
 from millrace_jobs.queries.tables.operators.join_side import JoinInput, JoinSide
-from millrace_jobs.queries.tables.operators.matching import KeyedPeriods, Overlap, key_codes, uncovered
+from millrace_jobs.queries.tables.operators.matching import (
+    Integers,
+    KeyedPeriods,
+    Matches,
+    Overlap,
+    PairCondition,
+    covered,
+    key_codes,
+    uncovered,
+)
 from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT, HotKeys, Split, SplitSide
 
-MOST_RESULTS = 1 << 16
-"""Number of results that are made at once, or a few more."""
+
+class Kept(Enum):
+    """What the result of a join has."""
+
+    PAIRS = auto()
+    """Pairs of rows that match, and the rows of a preserved input that have no partner."""
+    WITH_PARTNER = auto()
+    """Left rows that have a partner, each once: a semi join."""
+    WITHOUT_PARTNER = auto()
+    """Left rows that have no partner: an anti join."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +73,29 @@ class TemporalJoin:
     ``versions``: tables are joined version by version; otherwise the join of two tables has only the latest version.
     ``final``: a result is emitted once it cannot change any more. Results of two records are final at once; those
     without a partner, and those with a row of a table, once the watermark has passed. It is not for two tables.
-    ``split``: which keys are hot, and who matches their rows; results do not depend on it.
+    ``condition``: rows with the same key and periods with a common instant match only if it holds, too.
+    ``kept``: what the result has; all but pairs is for a left input that is preserved.
+    ``split``: which keys are hot, and who matches their rows; results do not depend on it. ``closes``: results have the
+    columns of ``closing.CLOSINGS``, which are made of those of the inputs if these have them.
     """
 
     left: JoinInput
     right: JoinInput
     versions: bool
     final: bool = False
+    condition: PairCondition | None = None
+    kept: Kept = Kept.PAIRS
     split: Split = NOT_SPLIT
+    closes: bool = False
 
     def __post_init__(self) -> None:
         """Check that the inputs can be joined."""
-        if self.has_stream and any(each.is_table and each.preserved for each in (self.left, self.right)):
-            raise ValueError("rows of a table do not trigger results in a join with a stream, so it cannot keep them")
+        if self.kept is not Kept.PAIRS and (not self.left.preserved or self.right.preserved):
+            raise ValueError("a semi or an anti join is of the left input, which has to be preserved")
         if self.final and self.left.is_table and self.right.is_table:
             raise ValueError("results of a join of two tables have no end at which they are final")
+        if self.closes and not self.has_stream:
+            raise ValueError("results of a join of two tables have no time until which they can change")
 
     @property
     def has_stream(self) -> bool:
@@ -77,19 +108,26 @@ class TemporalJoin:
         return self.left.is_table or self.right.is_table
 
     @property
+    def keeps_versions(self) -> bool:
+        """Whether the result has the versions of a table's rows that no record of a stream has met."""
+        return self.has_stream and any(each.is_table and each.preserved for each in (self.left, self.right))
+
+    @property
     def inputs(self) -> tuple[pa.Schema, ...]:
         """Schemas of the two inputs."""
         return changes_of(self.left.values), changes_of(self.right.values)
 
     @property
     def output(self) -> pa.Schema:
-        """The values of the left and then the right input, without the columns of matching periods."""
-        return changes_of(pa.schema([*self.left.results, *self.right.results]))
+        """The values of the left and then the right input, without hidden ones; of the left one alone without pairs."""
+        right = self.right.results if self.kept is Kept.PAIRS else ()
+        closings = CLOSINGS if self.closes else ()
+        return changes_of(pa.schema([*self.left.results, *right, *closings]))
 
     @property
     def lag(self) -> int | None:
         """The lag of the inputs or, if longer, how long a result without a partner waits or can be replaced."""
-        if not (self.versions or self.has_stream):
+        if not (self.versions or self.has_stream) or self.keeps_versions:
             return None
         lags = [self.left.lag, self.right.lag]
         for side, other in ((self.left, self.right), (self.right, self.left)):
@@ -114,7 +152,7 @@ class TemporalJoin:
 
     def results(self, left: pa.Table, right: pa.Table, overlap: Overlap) -> Iterator[pa.Table]:
         """Yield the results of the pairs of the rows of two tables."""
-        for rows, partners in overlap.pieces(MOST_RESULTS):
+        for rows, partners in Matches(overlap, left, right, self.condition).pieces():
             yield self._results(left.take(pa.array(rows)), right.take(pa.array(partners)))
 
     def _results(self, left: pa.Table, right: pa.Table) -> pa.Table:
@@ -131,11 +169,24 @@ class TemporalJoin:
             ends = starts + 1
         weights = left.column(WEIGHT).to_numpy() * right.column(WEIGHT).to_numpy()
         values = [*_values(self.left, left), *_values(self.right, right)]
+        if self.closes:
+            closing, lonely = map(np.maximum, closing_times(left), closing_times(right))
+            for side, rows, other in ((self.left, left, self.right), (self.right, right, self.left)):
+                if other.is_table:
+                    closing = np.maximum(closing, self.closing(side, rows))
+            values += [pa.array(closing), pa.array(lonely)]
         return with_changes(pa.Table.from_arrays(values, schema=values_of(self.output)), starts, ends, weights)
 
+    def closing(self, side: JoinInput, rows: pa.Table) -> Integers:
+        """Return the watermark by which the other side has all partners of a side's records, shape ``(rows,)``."""
+        other = self.right if side is self.left else self.left
+        ends = side.matching_periods(rows, versions=True)[1]
+        return np.where(ends > FOREVER - other.reach, FOREVER, ends + other.reach)
+
     def _side(self, side: JoinInput, store: BucketStore, name: str) -> JoinSide:
-        later = self.final and not side.is_table and (self.has_table or side.preserved)
-        return JoinSide(side, store, name, versions=self._has_versions, emits_later=later)
+        later = self.final and (side.preserved or (self.has_table and not side.is_table))
+        keeps_last = self.keeps_versions and not side.is_table
+        return JoinSide(side, store, name, versions=self._has_versions, emits_later=later, keeps_last=keeps_last)
 
     @property
     def _has_versions(self) -> bool:
@@ -190,10 +241,10 @@ class _Batch:
         outcome.changes = (each for each in chain.from_iterable(made) if each.num_rows)
         limits = (self._limit(left, right), self._limit(right, left))
         for side, other, limit in zip((left, right), (right, left), limits, strict=True):
-            side.apply(limit, other)
+            side.apply(limit, other, self._join.condition)
         wakes = [self._next_wake(side, other) for side, other in ((left, right), (right, left))]
         outcome.wake = min((wake for wake in wakes if wake is not None), default=None)
-        outcome.kept = left.held.rows + right.held.rows
+        outcome.kept = left.rows + right.rows
         for side in (left, right):
             side.save()
         return outcome
@@ -213,20 +264,24 @@ class _Batch:
         rows = self._keyed(
             (left, left.new), (left, left_held), (left, left_after if needs_after else left_after.slice(0, 0)),
             (right, right.new), (right, right_held), (right, right_after),
+            (left, left.last_met((right, right.new), (right, right_near))),
+            (right, right.last_met((left, left.new), (left, left_near))),
         )  # fmt: skip
-        # of rows that are only added and match what the other side has become, no result is taken back by another pair
-        added, others = (
-            ((rows[2], rows[3]), (rows[0], rows[4])) if from_right else ((rows[0], rows[5]), (rows[1], rows[3]))
-        )
-        pairs = chain(
-            self._pairs(*added, splits=not (removes_left and removes_right)),
-            self._pairs(*others, splits=not (removes_left or removes_right)),
-        )
-        yield _netted(pairs) if removes_left or removes_right else pairs
+        if self._join.kept is Kept.PAIRS:
+            # of rows that are only added and match what the other side has become, no result is taken back by another
+            # pair
+            added, others = (
+                ((rows[2], rows[3]), (rows[0], rows[4])) if from_right else ((rows[0], rows[5]), (rows[1], rows[3]))
+            )
+            pairs = chain(
+                self._pairs(*added, splits=not (removes_left and removes_right)),
+                self._pairs(*others, splits=not (removes_left or removes_right)),
+            )
+            yield _netted(pairs) if removes_left or removes_right else pairs
         if keeps_left:
-            yield [self._lonely_changes(new=rows[0], held=rows[1], others=rows[3:6])]
+            yield [self._lonely_changes(rows[0], rows[1], (rows[3], rows[4] + rows[7], rows[5] + rows[7]))]
         if keeps_right:
-            yield [self._lonely_changes(new=rows[3], held=rows[4], others=rows[0:3])]
+            yield [self._lonely_changes(rows[3], rows[4], (rows[0], rows[1] + rows[6], rows[2] + rows[6]))]
 
     def _keyed(self, *tables: tuple[JoinSide, pa.Table]) -> tuple[_Rows, ...]:
         codes = key_codes([table for _, table in tables], [side.side.keys for side, _ in tables])
@@ -255,26 +310,34 @@ class _Batch:
         return net(pa.concat_tables(changes))
 
     def _lonely(self, rows: _Rows, others: _Rows, *, sign: int) -> pa.Table:
-        """Return the results of rows without a partner among the others, as changes with the given sign."""
+        """Return the results of rows without a partner among the others, as changes with the given sign.
+
+        Those of a semi join are the results of rows with one.
+        """
         starts, ends = periods(rows.table)
         rows = rows.filter(ends > starts)  # deletes of a table have no result
-        if rows.side.side.is_table and self._join.versions:
-            indices, starts, ends = uncovered(rows.keyed, others.keyed)
+        matches = Matches(Overlap(rows.keyed, others.keyed), rows.table, others.table, self._join.condition)
+        with_partner = self._join.kept is Kept.WITH_PARTNER
+        if not self._join.has_stream and self._join.versions:
+            indices, starts, ends = (covered if with_partner else uncovered)(rows.keyed, others.keyed, matches)
             found = rows.table.take(pa.array(indices))
         else:
-            found = rows.table.filter(pa.array(Overlap(rows.keyed, others.keyed).left_counts == 0))
+            found = rows.table.filter(pa.array((matches.left_counts > 0) == with_partner))
             starts, ends = periods(found)
-        nulls = {side: [pa.nulls(found.num_rows, field.type) for field in side.side.results]
-                 for side in (self._left, self._right)}  # fmt: skip
-        values = [
-            *(_values(self._join.left, found) if rows.side is self._left else nulls[self._left]),
-            *(_values(self._join.right, found) if rows.side is self._right else nulls[self._right]),
-        ]
+            ends = starts + 1 if self._join.has_stream else ends
+        values: list[pa.Array | pa.ChunkedArray] = []
+        for side in (self._left, self._right) if self._join.kept is Kept.PAIRS else (self._left,):
+            nulls = (pa.nulls(found.num_rows, field.type) for field in side.side.results)
+            values += _values(side.side, found) if side is rows.side else nulls
+        if self._join.closes:
+            own, (closing, lonely) = self._join.closing(rows.side.side, found), closing_times(found)
+            lonely = lonely if with_partner else np.maximum(lonely, own)
+            values += [pa.array(np.maximum(closing, own)), pa.array(lonely)]
         table = pa.Table.from_arrays(values, schema=values_of(self._join.output))
         return with_changes(table, starts, ends, sign * found.column(WEIGHT).to_numpy())
 
     def _finals(self, side: JoinSide, other: JoinSide) -> Iterator[Iterable[pa.Table]]:
-        """Yield the results of a side's records that can no longer change."""
+        """Yield the results of a side's records, or of the versions of its rows, that can no longer change."""
         if not side.emits_later:
             return
         until = self._reached(other)
@@ -282,12 +345,13 @@ class _Batch:
         side.settled = max(side.settled, until)
         if not due.num_rows:
             return
+        due = net(due) if side.side.is_table else due
         near = _after(other.relevant((side, due)), other.new)
-        rows, partners = self._keyed((side, due), (other, near))
-        if self._is_deferred:
+        rows, partners, met = self._keyed((side, due), (other, near), (other, other.last_met((side, due))))
+        if self._is_deferred and not side.side.is_table and self._join.kept is Kept.PAIRS:
             yield self._pairs(rows, partners) if side is self._left else self._pairs(partners, rows)
         if side.side.preserved:
-            yield [self._lonely(rows, partners, sign=1)]
+            yield [self._lonely(rows, partners + met, sign=1)]
 
     def _reached(self, other: JoinSide) -> int:
         """Return the time before which no further row of the other side can match."""
@@ -300,6 +364,8 @@ class _Batch:
         emitted, nor because a row to come makes it look again whether it is alone.
         """
         reached = self._reached(other)
+        if side.keeps_last:  # what a row of the table still needs is kept apart; it is never taken back
+            return min(reached, self._reached(side))
         if other.emits_later:
             return min(reached, other.first_start(after=other.settled))
         if other.side.preserved and not other.side.is_table and not self._join.final:
@@ -308,7 +374,7 @@ class _Batch:
 
     def _next_wake(self, side: JoinSide, other: JoinSide) -> int | None:
         """Return the watermark at which records of a side are due or no longer needed; None if it has none."""
-        if side.side.is_table:
+        if side.side.is_table and not side.emits_later:
             return None  # slots are cleared of old versions whenever they are written
         due = side.held.first_end(after=side.settled) if side.emits_later else side.held.next_removal
         return None if due == FOREVER else max(due + other.side.reach, self._watermark + 1)

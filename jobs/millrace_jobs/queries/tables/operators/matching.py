@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,9 @@ from millrace_jobs.changes import normalized
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+
+MOST_PAIRS = 1 << 16
+"""Number of pairs that are listed at once, or a few more."""
 
 NO_KEY = -1
 """Code of a key with a NULL, which matches nothing."""
@@ -183,14 +187,68 @@ class _Starts:
             yield self.only(numbers == number)
 
 
-def uncovered(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Integers, Integers]:
-    """Return the parts of the left rows' periods in which no right row with the same key is valid.
+class PairCondition(Protocol):
+    """A condition on pairs of rows that have the same key and periods with a common instant."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of both sides that it reads; no two rows of a pair have one with the same name."""
+        ...
+
+    def __call__(self, pairs: pa.RecordBatch) -> Mask:
+        """Return which pairs fulfil it, from their ``columns``; not those for which it is NULL."""
+        ...
+
+
+class Matches:
+    """The pairs of an ``Overlap`` that fulfil a condition; all of them without one.
+
+    With a condition, pairs are listed to be counted.
+    """
+
+    def __init__(self, overlap: Overlap, left: pa.Table, right: pa.Table, condition: PairCondition | None) -> None:
+        self._overlap, self._tables, self._condition = overlap, (left, right), condition
+
+    @property
+    def left_counts(self) -> Integers:
+        """Number of partners of each left row."""
+        if self._condition is None:
+            return self._overlap.left_counts
+        counts = np.zeros(self._tables[0].num_rows, np.int64)
+        for rows, _ in self.pieces():
+            counts += np.bincount(rows, minlength=len(counts))
+        return counts
+
+    def rows(self) -> tuple[Integers, Integers]:
+        """Return the left and the right row indices of all pairs, each of shape ``(pairs,)``."""
+        none = np.empty(0, np.int64)
+        left, right = zip((none, none), *self.pieces(), strict=True)
+        return np.concatenate(left), np.concatenate(right)
+
+    def pieces(self) -> Iterator[tuple[Integers, Integers]]:
+        """Yield the pairs as ``rows`` does, ``MOST_PAIRS`` at a time, or a few more."""
+        for rows, partners in self._overlap.pieces(MOST_PAIRS):
+            if self._condition is None:
+                yield rows, partners
+                continue
+            taken = zip(self._tables, (rows, partners), strict=True)
+            columns = {
+                name: table.column(name).take(pa.array(places)).combine_chunks()
+                for table, places in taken
+                for name in self._condition.columns
+                if name in table.column_names
+            }
+            holds = self._condition(pa.RecordBatch.from_pydict(columns))
+            yield rows[holds], partners[holds]
+
+
+def uncovered(left: KeyedPeriods, right: KeyedPeriods, matches: Matches) -> tuple[Integers, Integers, Integers]:
+    """Return the parts of the left rows' periods in which no right row that matches is valid.
 
     Returns:
         Left row indices, and starts and ends of the parts, each of shape ``(parts,)``.
     """
-    overlap = Overlap(left, right)
-    rows, partners = overlap.rows()
+    rows, partners = matches.rows()
     order = np.lexsort((right.starts[partners], rows))
     rows, partners = rows[order], partners[order]
     # Before each partner, everything up to the latest end of the earlier partners of the same row is covered.
@@ -204,9 +262,31 @@ def uncovered(left: KeyedPeriods, right: KeyedPeriods) -> tuple[Integers, Intege
     later = np.flatnonzero(~first)
     covered_before[later] = np.maximum(covered_before[later], ends[latest[later - 1] - 1])
     covered_at_end = np.maximum(left.starts[rows[last]], ends[latest[last] - 1]) if len(rows) else left.starts[:0]
-    alone = np.flatnonzero(overlap.left_counts == 0)
+    alone = np.flatnonzero(np.bincount(rows, minlength=len(left.keys)) == 0)
     found = np.concatenate([rows, rows[last], alone])
     starts = np.concatenate([covered_before, covered_at_end, left.starts[alone]])
     stops = np.concatenate([right.starts[partners], left.ends[rows[last]], left.ends[alone]])
     parts = stops > starts
     return found[parts], starts[parts], stops[parts]
+
+
+def covered(left: KeyedPeriods, right: KeyedPeriods, matches: Matches) -> tuple[Integers, Integers, Integers]:
+    """Return the parts of the left rows' periods in which a right row that matches is valid.
+
+    A part ends wherever a partner begins or ends. So the part that is not over yet stays as it is without the partners
+    that have ended, but for the last one.
+
+    Returns:
+        Left row indices, and starts and ends of the parts, each of shape ``(parts,)``.
+    """
+    rows, partners = matches.rows()
+    begins = np.maximum(left.starts[rows], right.starts[partners])
+    stops = np.minimum(left.ends[rows], right.ends[partners])
+    rows, times = np.concatenate([rows, rows]), np.concatenate([begins, stops])
+    steps = np.repeat([1, -1], len(begins))
+    order = np.lexsort((times, rows))
+    rows, times = rows[order], times[order]
+    valid = np.cumsum(steps[order])[:-1] if len(rows) else times
+    # of several ends at one time, the last one begins the part
+    parts = np.flatnonzero((valid > 0) & (times[1:] > times[:-1])) if len(rows) else times
+    return rows[parts], times[parts], times[parts + 1]

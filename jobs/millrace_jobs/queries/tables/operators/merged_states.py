@@ -58,6 +58,11 @@ class MergedStates:
     merge: Literal["its aggregator"] = "its aggregator"
 
     @property
+    def takes_back(self) -> bool:
+        """Whether rows can be removed again: an aggregator merges states and has no inverse."""
+        return False
+
+    @property
     def type(self) -> pa.DataType:
         """Type of the column in the input."""
         return self.aggregator.state_type

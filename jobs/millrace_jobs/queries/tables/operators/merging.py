@@ -70,6 +70,11 @@ class MergedPart:
             raise ValueError(f"column {self.name!r} of type {self.type} has no {self.merge}: use a type with an order")
 
     @property
+    def takes_back(self) -> bool:
+        """Whether rows can be removed again."""
+        return self.merge == "sum"
+
+    @property
     def result_type(self) -> pa.DataType:
         """Type of the column in the output."""
         return self.type
@@ -99,7 +104,7 @@ class MergedPart:
     def merger(self, columns: Sequence[pa.Array], weights: Integers) -> Merger:
         """Return the merger of stored columns, each of whose rows counts as often as its weight."""
         if self.merge != "sum":
-            return _Extreme(self, columns[0])
+            return Extreme(self.merge, columns[0])
         return _FloatSum(columns, weights) if _is_float(self.type) else _ExactSum(self, columns, weights)
 
 
@@ -216,31 +221,35 @@ class _FloatSum:
         return np.where((positive == 0) & (negative == 0), finite, infinite)
 
 
-class _Extreme:
-    """A minimum or maximum: an array of ranks, which begin at 1."""
+class Extreme:
+    """Minima or maxima of values of a column: an array of ranks, which begin at 1."""
 
-    def __init__(self, part: MergedPart, column: pa.Array) -> None:
-        ranks = _ranks(column)
+    def __init__(self, merge: Merge, column: pa.Array) -> None:
+        ranks = ranks_of(column)
         self._column = column
         self._row = np.zeros(len(column) + 2, np.int64)
         present = np.flatnonzero(column.is_valid())
         self._row[ranks[present]] = present
-        self.ufunc: np.ufunc = np.minimum if part.merge == "min" else np.maximum
-        self.identity = len(column) + 1 if part.merge == "min" else 0
+        self.ufunc: np.ufunc = np.minimum if merge == "min" else np.maximum
+        self.identity = len(column) + 1 if merge == "min" else 0
         ranks[column.is_null().to_numpy(zero_copy_only=False)] = self.identity
         self.arrays: Arrays = [ranks]
 
     def settled(self, arrays: Arrays) -> Arrays:
+        """Return the ranks, of which equal ones are equal values."""
         return arrays
 
     def stored(self, arrays: Arrays) -> list[pa.Array]:
+        """Return the column of values."""
         ranks = arrays[0]
         return [self._column.take(pa.array(self._row[ranks], mask=ranks == self.identity))]
 
     def result(self, arrays: Arrays) -> pa.Array:
+        """Return the column of values."""
         return self.stored(arrays)[0]
 
     def same(self, one: Arrays, other: Arrays) -> NDArray[np.bool_]:
+        """Return where the values are equal."""
         equal: NDArray[np.bool_] = one[0] == other[0]
         return equal
 
@@ -252,7 +261,7 @@ def has_order(kind: pa.DataType) -> bool:
     return not pa.types.is_nested(kind)
 
 
-def _ranks(column: pa.Array) -> Integers:
+def ranks_of(column: pa.Array) -> Integers:
     """Return the dense ranks of values, which begin at 1; that of NULL is undefined.
 
     Structs are compared field by field, and NULL is the lowest value of a field, as in Spark.
@@ -261,7 +270,7 @@ def _ranks(column: pa.Array) -> Integers:
         ranks: Integers = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
         return ranks
     fields = column.flatten()
-    codes = [np.where(field.is_null(), 0, _ranks(field)) for field in fields]
+    codes = [np.where(field.is_null(), 0, ranks_of(field)) for field in fields]
     order = np.lexsort(codes[::-1])
     in_order = np.stack([code[order] for code in codes])
     new = np.append(True, (in_order[:, 1:] != in_order[:, :-1]).any(axis=0))[: len(order)]

@@ -107,6 +107,12 @@ class _Pieces:
         for number in [piece.number for piece in self._pieces.values() if piece.last_end <= limit]:
             self._put(number, self._schema.empty_table())
 
+    def remove_ended_rows(self, limit: int) -> None:
+        """Remove all rows whose periods end at or before ``limit``, also from pieces that have others."""
+        for number in [piece.number for piece in self._pieces.values() if piece.first_end <= limit]:
+            rows = self._rows(number)
+            self._put(number, rows.filter(pa.array(self._periods(rows)[1] > limit)))
+
     def save(self) -> None:
         """Store the index, if it has changed."""
         if self._changed:

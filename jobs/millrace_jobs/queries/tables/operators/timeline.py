@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import FOREVER
+from millrace_jobs.queries.tables.operators.merging import MergeUfunc
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -79,6 +80,46 @@ class Timeline:
             merged[reached] = ufunc(merged[reached - step], merged[reached])
             step *= 2
         return merged
+
+    def from_start(self, groups: Integers, starts: Integers) -> Integers:
+        """Return, for pairs of a group and a time, the index of the group's first version that begins then or later."""
+        codes = np.unique(np.concatenate([self.start, starts]), return_inverse=True)[1]
+        many = len(codes) + 1
+        versions = self.group * many + codes[: len(self.start)]
+        return np.searchsorted(versions, groups * many + codes[len(self.start) :])
+
+    def begin(self, groups: Integers) -> Integers:
+        """Return the index of the first version of each of these groups."""
+        return np.searchsorted(self.group, groups)
+
+    def end(self, groups: Integers) -> Integers:
+        """Return the index after the last version of each of these groups."""
+        return np.searchsorted(self.group, groups, side="right")
+
+    def covered(self, ufunc: MergeUfunc, identity: int, first: Integers, last: Integers, values: Integers) -> Integers:
+        """Return, for each version, the values whose ranges of versions, ``[first, last)``, have it, merged by a ufunc.
+
+        It has to be idempotent: each range is cut into two overlapping ones of length 2^k, which are then halved.
+        """
+        levels = np.frexp(last - first)[1] - 1
+        merged = np.full(len(self.row), identity)
+        for level in range(int(levels.max(initial=0)), -1, -1):
+            if level < int(levels.max(initial=0)):
+                half = 1 << level
+                halved = merged.copy()
+                halved[half:] = ufunc(halved[half:], merged[: len(merged) - half])
+                merged = halved
+            of_level = levels == level
+            ufunc.at(merged, first[of_level], values[of_level])
+            ufunc.at(merged, last[of_level] - (1 << level), values[of_level])
+        return merged
+
+    def numbers(self, first: Integers, last: Integers) -> Integers:
+        """Return, for each version, the number of ranges of versions, ``[first, last)``, that have it."""
+        steps = np.zeros(len(self.row) + 1, np.int64)
+        np.add.at(steps, first, 1)
+        np.add.at(steps, last, -1)
+        return np.cumsum(steps)[:-1]
 
     def _previous(self, mask: Mask) -> Integers:
         return np.maximum.accumulate(np.where(mask, self._index, -1))

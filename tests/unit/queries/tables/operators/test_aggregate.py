@@ -1,5 +1,7 @@
 """Aggregation over changes against the reference interpreter, for random streams, disorder and batches."""
 
+import math
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,11 +12,19 @@ from dual_streaming import aggregation, table_operators
 from dual_streaming.streams import Record, facts
 from dual_streaming.tables import EvolvingTable, table_of
 from millrace_jobs.changes import BEGINNING, FOREVER
-from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
+from millrace_jobs.queries.tables.operators.aggregate import CountedPart, GroupedAggregate, MergedPart
 
 COUNT = MergedPart("n", "sum", pa.int64())
 SUMS = (COUNT, MergedPart("total", "sum", pa.int64()), MergedPart("size", "sum", pa.float64()))
 EXTREMES = (MergedPart("lowest", "min", pa.string()), MergedPart("highest", "max", pa.float64()))
+RETRACTED = (CountedPart("lowest", "min", pa.string()), CountedPart("highest", "max", pa.float64()))
+COUNTED = (
+    *RETRACTED,
+    CountedPart("texts", "count_distinct", pa.string()),
+    CountedPart("middle", "percentile_approx", pa.string(), fraction=0.4, values_of="lowest"),
+)
+SETTLING = tuple(CountedPart(part.name, part.merge, part.type, settles_after=0) for part in RETRACTED)
+ALL = (*SUMS, *COUNTED)
 KEY = pa.schema([("key", pa.string())])
 WINDOWED = pa.schema([("key", pa.string()), ("end", pa.int64())])
 SIZE = 6
@@ -26,7 +36,8 @@ INTEGERS = st.none() | st.integers(-3, 3)
 FLOATS = st.none() | st.sampled_from([0.5, -0.25, -0.0, 3.0, float("nan"), float("inf"), float("-inf")])
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "ü"])
 RECORDS = st.lists(st.tuples(TIMES, KEYS, st.tuples(INTEGERS, FLOATS, TEXTS, FLOATS)), max_size=25)
-UPDATES = st.lists(st.tuples(TIMES, st.sampled_from("xyz"), st.none() | st.tuples(KEYS, INTEGERS, FLOATS)), max_size=20)
+ROWS = st.none() | st.tuples(KEYS, INTEGERS, FLOATS, TEXTS, FLOATS)
+UPDATES = st.lists(st.tuples(TIMES, st.sampled_from("xyz"), ROWS), max_size=20)
 DELAYS = st.integers(0, 12)
 SLOTS = st.sampled_from([1, 2, 64])
 
@@ -101,6 +112,19 @@ def extremes(members):
     return (min(texts, default=None), highest)
 
 
+def counted(members):
+    """Return the extremes of records, the number of different texts, and the text above 40 % of them."""
+    members = list(members)
+    texts = sorted(each[2] for each in members if each[2] is not None)
+    return (*extremes(members), len(set(texts)), texts[max(math.ceil(0.4 * len(texts)), 1) - 1] if texts else None)
+
+
+def aggregated(members):
+    """Return the sums of records, and what is computed from their values."""
+    members = list(members)
+    return (*summed(members), *counted(members))
+
+
 def of_records(records, groups, members_of):
     """Return the reference table of records ``(time, key, values)``; None of the keys is a group's key as others."""
     stream = facts((time, (key, *values)) for time, key, values in records)
@@ -141,7 +165,11 @@ def since(time, rows):
 
 
 def rows_of_records(batch, windowed, parts):
-    columns = (lambda v: (1, v[0], v[1])) if parts is SUMS else (lambda v: (v[2], v[3]))
+    columns = {
+        SUMS: lambda v: (1, v[0], v[1]),
+        ALL: lambda v: (1, *v, v[2], v[2]),
+        COUNTED: lambda v: (*v[2:], v[2], v[2]),
+    }.get(parts, lambda v: v[2:])
     return [
         (key, *([time // SIZE * SIZE + SIZE] if windowed else []), *columns(values), time, time + 1, 1)
         for time, key, values in batch
@@ -151,14 +179,14 @@ def rows_of_records(batch, windowed, parts):
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("windowed", "final"), [(False, False), (True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("versions", [False, True])
-@pytest.mark.parametrize("parts", [SUMS, EXTREMES], ids=["sums", "extremes"])
+@pytest.mark.parametrize("parts", [SUMS, EXTREMES, COUNTED, SETTLING], ids=["sums", "extremes", "counted", "settling"])
 @given(data=st.data(), records=RECORDS, delay=DELAYS, slots=SLOTS)
 def test_aggregation_of_records_is_definition_64(windowed, final, versions, parts, data, records, delay, slots):
     if final and not windowed and not versions:
         return
     keys, end = (WINDOWED, "end") if windowed else (KEY, None)
     run = Run(GroupedAggregate(keys, parts, end, of_table=False, versions=versions, final=final, slots=slots))
-    members_of = summed if parts is SUMS else extremes
+    members_of = {SUMS: summed, COUNTED: counted}.get(parts, extremes)
     on_time, late = [], 0
     for batch, watermark in with_watermarks(cut(records, data), delay):
         for each in batch:
@@ -213,18 +241,21 @@ def test_algorithm_5_and_the_operator_correct_the_same_versions(data, records):
 @pytest.mark.parametrize(("versions", "final"), [(False, False), (True, False), (True, True)])
 @given(data=st.data(), updates=UPDATES, delay=DELAYS, slots=SLOTS)
 def test_aggregation_of_a_table_is_definition_73(versions, final, data, updates, delay, slots):
-    run = Run(GroupedAggregate(KEY, SUMS, None, of_table=True, versions=versions, final=final, slots=slots))
+    run = Run(GroupedAggregate(KEY, ALL, None, of_table=True, versions=versions, final=final, slots=slots))
     table = EvolvingTable()
     for batch, watermark in with_watermarks(cut(updates, data), delay):
         after = table_of(table.changelog)
         for time, key, value in batch:
             if time >= watermark:
                 after.update(Record(time, key, value))
-        rows = [(v[0], 1, *v[1:], start, end, weight) for _, v, start, end, weight in update_changes(table, after)]
+        rows = [
+            (v[0], 1, *v[1:], v[3], v[3], start, end, weight)
+            for _, v, start, end, weight in update_changes(table, after)
+        ]
         run.step(rows, watermark)
         table = after
         reference = table_operators.aggregate(
-            table, lambda record: (record.v[0],), lambda members: summed(each.v[1:] for each in members)
+            table, lambda record: (record.v[0],), lambda members: aggregated(each.v[1:] for each in members)
         )
         if not versions:
             assert run.replayed.by_key(1) == latest_by_key(reference)
@@ -240,7 +271,7 @@ def test_aggregation_of_a_table_is_definition_73(versions, final, data, updates,
 @given(data=st.data(), updates=UPDATES)
 def test_final_windows_of_a_table_are_those_of_all_changes(versions, data, updates):
     runs = [
-        Run(GroupedAggregate(WINDOWED, SUMS, "end", of_table=True, versions=versions, final=each)) for each in (0, 1)
+        Run(GroupedAggregate(WINDOWED, ALL, "end", of_table=True, versions=versions, final=each)) for each in (0, 1)
     ]
     table = EvolvingTable()
     for batch in cut(updates, data):
@@ -249,7 +280,9 @@ def test_final_windows_of_a_table_are_those_of_all_changes(versions, data, updat
             after.update(Record(*update))
         changes = update_changes(table, after)
         for run in runs:
-            run.step([(v[0], 100, 1, *v[1:], start, end, weight) for _, v, start, end, weight in changes], -1)
+            run.step(
+                [(v[0], 100, 1, *v[1:], v[3], v[3], start, end, weight) for _, v, start, end, weight in changes], -1
+            )
         table = after
     eager, final = runs
     assert final.replayed.rows == {}
@@ -263,21 +296,21 @@ def test_final_windows_of_a_table_are_those_of_all_changes(versions, data, updat
 @given(data=st.data(), records=RECORDS, delay=DELAYS, of_table=st.booleans())
 def test_rows_that_are_removed_leave_no_trace(data, records, delay, of_table):
     """Removals, and rows of tables, are never late: whatever their time, all versions from the watermark on are right."""
-    run = Run(GroupedAggregate(KEY, SUMS, None, of_table=of_table, versions=True, final=False, slots=1))
+    run = Run(GroupedAggregate(KEY, ALL, None, of_table=of_table, versions=True, final=False, slots=1))
     added = []
     for batch, watermark in with_watermarks(cut(records, data), delay):
         batch = [each for each in batch if of_table or each[0] >= watermark]
         removed = [each for each in added if data.draw(st.integers(0, 3)) == 0]
         changes = [(each, 1) for each in batch] + [(each, -1) for each in removed]
-        rows = [(row, weight) for each, weight in changes for row in rows_of_records([each], False, SUMS)]
+        rows = [(row, weight) for each, weight in changes for row in rows_of_records([each], False, ALL)]
         run.step([(*row[:-2], FOREVER, weight) for row, weight in rows], watermark)
         added = [*without(added, removed), *batch]
-        reference = of_records(added, by_key, summed)
+        reference = of_records(added, by_key, aggregated)
         for time in range(max(watermark, 0), 32):
             expected = {key: comparable(value) for key, value in reference.values(time).items()}
             assert run.replayed.at(time, 1) == expected
         run.check_state()
-    run.step([(*row[:-2], FOREVER, -1) for row in rows_of_records(added, False, SUMS)], 1000)
+    run.step([(*row[:-2], FOREVER, -1) for row in rows_of_records(added, False, ALL)], 1000)
     run.step([], 1001)
     assert not run.store.tables
     assert run.wake is None

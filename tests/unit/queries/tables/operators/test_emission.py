@@ -13,7 +13,8 @@ from dual_streaming.emission import Emitted, Strategy, emitted
 from dual_streaming.streams import facts
 from millrace_jobs.changes import BEGINNING, FOREVER, OUTPUT, changes_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
-from millrace_jobs.queries.tables.operators.emission import CLOSING, Emission
+from millrace_jobs.queries.tables.operators.closing import CLOSING
+from millrace_jobs.queries.tables.operators.emission import Emission
 from millrace_jobs.queries.tables.operators.interface import OperatorChain
 
 KEYS = pa.schema([("key", pa.string()), (CLOSING, pa.int64())])

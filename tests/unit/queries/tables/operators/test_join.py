@@ -3,17 +3,28 @@
 from collections import Counter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from change_tables import Replay, changes_from, disordered
-from dual_streaming.joins import Band, JoinType, of_stream_and_table, of_streams, of_tables
+from dual_streaming.joins import (
+    Band,
+    JoinType,
+    always,
+    having_partner,
+    having_row,
+    of_stream_and_table,
+    of_streams,
+    of_tables,
+    rows_having_row,
+)
 from dual_streaming.streams import Record, facts
 from dual_streaming.tables import EvolvingTable
 from millrace_jobs.changes import BEGINNING, FOREVER, NO_TIME, changes_of
 from millrace_jobs.partitioners.registry import make
-from millrace_jobs.queries.tables.operators.join import TemporalJoin
+from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.queries.tables.operators.splitting import NOT_SPLIT, Split
 
@@ -62,6 +73,29 @@ SPLITS = st.lists(
 )
 """Settings that take turns from batch to batch, of all sizes of chunks."""
 
+
+class LessThan:
+    """The condition that ``lv`` is less than ``rv``; see ``PairCondition``."""
+
+    columns = ("lv", "rv")
+
+    def __call__(self, pairs):
+        return pc.less(*(pairs.column(name) for name in self.columns)).fill_null(False).to_numpy(zero_copy_only=False)
+
+    @staticmethod
+    def of_values(left, right):
+        """Return whether it holds for the values of a left and a right record."""
+        return left[1] < right[1]
+
+
+CONDITIONS = st.sampled_from([None, LessThan()])
+
+
+def meant(condition):
+    """Return the condition as the interpreter has it."""
+    return always if condition is None else condition.of_values
+
+
 STREAMS = disordered(st.tuples(st.integers(0, 12), st.sampled_from("lr"), KEYS), GRACE).map(numbered)
 JOINS = [JoinType.INNER, JoinType.LEFT, JoinType.RIGHT, JoinType.FULL]
 
@@ -78,18 +112,19 @@ def expected_results(results):
 
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("join_type", JOINS)
-@given(batches=STREAMS, splits=SPLITS)
-def test_a_join_of_two_streams_is_definition_67(join_type, final, batches, splits):
+@given(batches=STREAMS, splits=SPLITS, condition=CONDITIONS)
+def test_a_join_of_two_streams_is_definition_67(join_type, final, batches, splits, condition):
     left = side("l", Contents.RECORDS, banded=True, preserved=join_type.of_left, reach=BAND)
     right = side("r", Contents.RECORDS, preserved=join_type.of_right)
-    replay = Replay(TemporalJoin(left, right, versions=False, final=final), splits)
+    replay = Replay(TemporalJoin(left, right, versions=False, final=final, condition=condition), splits)
     for events, watermark in batches:
         replay.batch([records(events, "l", banded=True), records(events, "r")], watermark)
         assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
     replay.end()
     assert replay.late == 0
+    band = BY_KEY._replace(condition=meant(condition))
     assert replay.rows == expected_results(
-        of_streams(stream_of(batches, "l"), stream_of(batches, "r"), BY_KEY, join_type)
+        of_streams(stream_of(batches, "l"), stream_of(batches, "r"), band, join_type)
     )
     assert not [name for name in replay.store.tables if name[-1].isdigit()], "the state has rows left"
 
@@ -111,6 +146,12 @@ TABLE_EVENTS = st.tuples(
 )
 
 
+def without_nulls(batches):
+    """Give the records of the stream a value where they have none; for a table that is a delete."""
+    return [([(t, at, key, 0 if value is None and at == "l" else value) for t, at, key, value in events], watermark)
+            for events, watermark in batches]  # fmt: skip
+
+
 def evolving(batches, which, *, primary=lambda key, value: key):
     """The table of the upserts of one side, in the order of arrival."""
     updates = [e for each, _ in batches for e in each if e[1] == which]
@@ -118,17 +159,22 @@ def evolving(batches, which, *, primary=lambda key, value: key):
 
 
 @pytest.mark.parametrize("final", [False, True])
-@pytest.mark.parametrize("join_type", [JoinType.INNER, JoinType.LEFT])
-@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
-def test_a_join_of_a_stream_and_a_table_is_definitions_68_and_69(join_type, final, batches, splits):
+@pytest.mark.parametrize("join_type", JOINS)
+@given(batches=disordered(TABLE_EVENTS, GRACE).map(without_nulls), splits=SPLITS, condition=CONDITIONS)
+def test_a_join_of_a_stream_and_a_table_is_definitions_68_and_69(join_type, final, batches, splits, condition):
     left = side("l", Contents.RECORDS, preserved=join_type.of_left)
-    right = side("r", Contents.TABLE, upserted=True)
-    replay = Replay(TemporalJoin(left, right, versions=True, final=final), splits)
+    right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
+    replay = Replay(TemporalJoin(left, right, versions=True, final=final, condition=condition), splits)
     for events, watermark in batches:
         replay.batch([records(events, "l"), upserts(events, "r")], watermark)
         assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
     replay.end()
-    joined = of_stream_and_table(stream_of(batches, "l"), evolving(batches, "r"), lambda record: record.v[0], join_type)
+    joined = of_stream_and_table(
+        stream_of(batches, "l"), evolving(batches, "r"), lambda record: record.v[0], join_type, meant(condition)
+    )
+    if final:  # the row that a key has now may still meet a record
+        last = {each.k: each.t for each in evolving(batches, "r").changelog}
+        joined = [each for each in joined if each.v[0] is not None or each.t < last[each.k[2]]]
     assert replay.rows == expected_results(joined)
 
 
@@ -138,14 +184,15 @@ def versions_of(rows, times):
 
 
 @pytest.mark.parametrize("join_type", JOINS)
-@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
-def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batches, splits):
+@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS, condition=CONDITIONS)
+def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batches, splits, condition):
     left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
     right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
-    replay = Replay(TemporalJoin(left, right, versions=True), splits)
+    replay = Replay(TemporalJoin(left, right, versions=True, condition=condition), splits)
     for events, watermark in batches:
         replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
-    table = of_tables(evolving(batches, "l"), evolving(batches, "r"), [lambda r: r.k] * 2, join_type)
+    keys = [lambda r: r.k] * 2
+    table = of_tables(evolving(batches, "l"), evolving(batches, "r"), keys, join_type, meant(condition))
     none = (None, None)
     reference = {
         t: Counter((*(record.v[0] or none), *(record.v[1] or none)) for record in table.at(t).values())
@@ -155,17 +202,78 @@ def test_a_join_of_two_tables_is_definition_74_in_every_version(join_type, batch
 
 
 @pytest.mark.parametrize("join_type", JOINS)
-@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS)
-def test_the_latest_version_of_a_join_of_two_tables_is_that_of_definition_74(join_type, batches, splits):
+@given(batches=disordered(TABLE_EVENTS, GRACE), splits=SPLITS, condition=CONDITIONS)
+def test_the_latest_version_of_a_join_of_two_tables_is_that_of_definition_74(join_type, batches, splits, condition):
     left = side("l", Contents.TABLE, upserted=True, preserved=join_type.of_left)
     right = side("r", Contents.TABLE, upserted=True, preserved=join_type.of_right)
-    replay = Replay(TemporalJoin(left, right, versions=False), splits)
+    replay = Replay(TemporalJoin(left, right, versions=False, condition=condition), splits)
     for events, watermark in batches:
         replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
-    table = of_tables(evolving(batches, "l"), evolving(batches, "r"), [lambda r: r.k] * 2, join_type)
+    keys = [lambda r: r.k] * 2
+    table = of_tables(evolving(batches, "l"), evolving(batches, "r"), keys, join_type, meant(condition))
     none = (None, None)
     latest = Counter((*(record.v[0] or none), *(record.v[1] or none)) for record in table.latest.values())
     assert Counter({row[:-2]: weight for row, weight in replay.rows.items()}) == latest
+
+
+EXISTS = {True: Kept.WITH_PARTNER, False: Kept.WITHOUT_PARTNER}
+
+
+@pytest.mark.parametrize("exists", EXISTS)
+@pytest.mark.parametrize("final", [False, True])
+@given(batches=STREAMS, splits=SPLITS, condition=CONDITIONS)
+def test_a_semi_or_anti_join_of_two_streams_has_the_records_with_or_without_a_partner(
+    exists, final, batches, splits, condition
+):
+    left = side("l", Contents.RECORDS, banded=True, preserved=True, reach=BAND)
+    right = side("r", Contents.RECORDS)
+    join = TemporalJoin(left, right, versions=False, final=final, condition=condition, kept=EXISTS[exists])
+    replay = Replay(join, splits)
+    for events, watermark in batches:
+        replay.batch([records(events, "l", banded=True), records(events, "r")], watermark)
+        assert not ((final or exists) and any(weight < 0 for _, weight in replay.emitted))
+    replay.end()
+    band = BY_KEY._replace(condition=meant(condition))
+    expected = having_partner(stream_of(batches, "l"), stream_of(batches, "r"), band, exists=exists)
+    assert replay.rows == Counter((*each.v, each.t, each.t + 1) for each in expected)
+    assert not [name for name in replay.store.tables if name[-1].isdigit()], "the state has rows left"
+
+
+@pytest.mark.parametrize("exists", EXISTS)
+@pytest.mark.parametrize("final", [False, True])
+@given(batches=disordered(TABLE_EVENTS, GRACE).map(without_nulls), condition=CONDITIONS)
+def test_a_semi_or_anti_join_with_a_table_is_by_the_version_at_the_time_of_the_record(
+    exists, final, batches, condition
+):
+    left = side("l", Contents.RECORDS, preserved=True)
+    right = side("r", Contents.TABLE, upserted=True)
+    join = TemporalJoin(left, right, versions=True, final=final, condition=condition, kept=EXISTS[exists])
+    replay = Replay(join)
+    for events, watermark in batches:
+        replay.batch([records(events, "l"), upserts(events, "r")], watermark)
+        assert not (final and any(weight < 0 for _, weight in replay.emitted)), "a final result was taken back"
+    replay.end()
+    table = evolving(batches, "r")
+    expected = having_row(
+        stream_of(batches, "l"), table, lambda record: record.v[0], exists=exists, condition=meant(condition)
+    )
+    assert replay.rows == Counter((*each.v, each.t, each.t + 1) for each in expected)
+
+
+@pytest.mark.parametrize("exists", EXISTS)
+@pytest.mark.parametrize("versions", [False, True])
+@given(batches=disordered(TABLE_EVENTS, GRACE), condition=CONDITIONS)
+def test_a_semi_or_anti_join_of_two_tables_is_right_in_every_version(exists, versions, batches, condition):
+    left = side("l", Contents.TABLE, upserted=True, preserved=True)
+    right = side("r", Contents.TABLE, upserted=True)
+    replay = Replay(TemporalJoin(left, right, versions=versions, condition=condition, kept=EXISTS[exists]))
+    for events, watermark in batches:
+        replay.batch([upserts(events, "l"), upserts(events, "r")], watermark)
+    tables = evolving(batches, "l"), evolving(batches, "r")
+    table = rows_having_row(*tables, [lambda r: r.k] * 2, exists=exists, condition=meant(condition))
+    times = range(14) if versions else [FOREVER - 1]
+    expected = {t: Counter(record.v for record in table.at(t).values()) for t in times}
+    assert versions_of(replay.rows, times) == expected
 
 
 def test_an_update_of_a_table_leaves_the_results_of_earlier_records():

@@ -7,23 +7,37 @@ from datetime import timedelta
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from change_tables import changes_from
-from dual_streaming.joins import JoinType
+from dual_streaming.joins import JoinType, of_tables
+from dual_streaming.streams import Record
+from dual_streaming.tables import EvolvingTable
 from millrace_jobs.changes import BEGINNING, FOREVER
 from millrace_jobs.queries.tables.operators import state
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
+from millrace_jobs.queries.tables.operators.upserts import UpsertedTable
 from staged_tables import END, Stage, records, upserts, values
 
 BEFORE, AFTER = 40, 90
 SQL = {JoinType.INNER: "JOIN", JoinType.LEFT: "LEFT JOIN", JoinType.RIGHT: "RIGHT JOIN", JoinType.FULL: "FULL JOIN"}
 
 
-def band_join(join_type, *, final=False):
+class LessThan:
+    """The condition that one column is less than another; see ``PairCondition``."""
+
+    def __init__(self, *columns):
+        self.columns = columns
+
+    def __call__(self, pairs):
+        return pc.less(*(pairs.column(name) for name in self.columns)).to_numpy(zero_copy_only=False)
+
+
+def band_join(join_type, *, final=False, condition=None):
     left = JoinInput(
         values("lk", "lv", banded=True),
         ("lk",),
@@ -33,7 +47,7 @@ def band_join(join_type, *, final=False):
         span=AFTER,
     )
     right = JoinInput(values("rk", "rv"), ("rk",), Contents.RECORDS, preserved=join_type.of_right)
-    return Stage(TemporalJoin(left, right, versions=False, final=final), "l", "r")
+    return Stage(TemporalJoin(left, right, versions=False, final=final, condition=condition), "l", "r")
 
 
 def table_join(join_type):
@@ -93,35 +107,42 @@ def judged(batches, sql):
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("join_type", JoinType)
 @settings(max_examples=8)
-@given(seed=st.integers(0, 1 << 32), segment=st.sampled_from([1, 16, 1 << 14]))
-def test_many_records_in_many_segments_are_joined_as_by_duckdb(join_type, final, seed, segment):
+@given(seed=st.integers(0, 1 << 32), segment=st.sampled_from([1, 16, 1 << 14]), less=st.booleans())
+def test_many_records_in_many_segments_are_joined_as_by_duckdb(join_type, final, seed, segment, less):
     batches = many(seed, "lr", keys=12)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "SEGMENT_ROWS", segment)
-        stage = run(band_join(join_type, final=final), [*batches, ([], END)])
+        condition = LessThan("lv", "rv") if less else None
+        stage = run(band_join(join_type, final=final, condition=condition), [*batches, ([], END)])
     sql = f"""
         SELECT l.k, l.v, r.k, r.v, greatest(l.t, r.t) FROM l {SQL[join_type]} r
-        ON l.k = r.k AND r.t BETWEEN l.t - {BEFORE} AND l.t + {AFTER}"""
+        ON l.k = r.k AND r.t BETWEEN l.t - {BEFORE} AND l.t + {AFTER} {"AND l.v < r.v" if less else ""}"""
     assert Counter({row[:-1]: n for row, n in stage.rows.items()}) == judged(batches, sql)
     assert not final or all(weight > 0 for weight in stage.weights)
     assert (stage.held, stage.wake, stage.late) == ([], None, 0)
 
 
 @pytest.mark.parametrize("final", [False, True])
-@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("join_type", JoinType)
 @settings(max_examples=8)
 @given(seed=st.integers(0, 1 << 32), segment=st.sampled_from([1, 16, 1 << 14]))
-def test_many_versions_of_a_table_are_looked_up_as_by_duckdb(outer, final, seed, segment):
+def test_many_versions_of_a_table_are_looked_up_as_by_duckdb(join_type, final, seed, segment):
     batches = many(seed, "rt", keys=12)
-    left = JoinInput(values("rk", "rv"), ("rk",), Contents.RECORDS, preserved=outer)
-    right = JoinInput(values("tk", "tv"), ("tk",), Contents.TABLE, upserted=True)
+    left = JoinInput(values("rk", "rv"), ("rk",), Contents.RECORDS, preserved=join_type.of_left)
+    right = JoinInput(values("tk", "tv"), ("tk",), Contents.TABLE, upserted=True, preserved=join_type.of_right)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "SEGMENT_ROWS", segment)
         stage = run(Stage(TemporalJoin(left, right, versions=True, final=final), "r", "t"), [*batches, ([], END)])
-    kind = "LEFT JOIN" if outer else "JOIN"
-    expected = judged(batches, f"SELECT r.k, r.v, t.k, t.v, r.t FROM r ASOF {kind} t ON r.k = t.k AND r.t >= t.t")
+    joined = f"r ASOF {SQL[join_type]} t ON r.k = t.k AND r.t >= t.t"
+    expected = judged(batches, f"SELECT r.k, r.v, t.k, t.v, coalesce(r.t, t.t) FROM {joined}")
+    if final:  # the row that a key has now may still meet a record
+        expected -= judged(batches, "SELECT NULL, NULL, k, max_by(v, t), max(t) FROM t GROUP BY k")
     assert Counter({row[:-1]: n for row, n in stage.rows.items()}) == expected
-    assert not [name for name in stage.held if name.startswith("left/")]
+    assert not final or all(weight > 0 for weight in stage.weights)
+    assert stage.wake is None, "what is valid now waits for no watermark"
+    kept = [rows for name, rows in stage.store.all_rows("left/").items() if name[-1].isdigit()]
+    # of the records, the last one that a row has met
+    assert sum(map(len, kept)) <= (12 if join_type.of_right else 0)
 
 
 @pytest.mark.parametrize("join_type", JoinType)
@@ -133,6 +154,28 @@ def test_the_latest_version_of_many_rows_is_joined_as_by_duckdb(join_type, seed)
     newest = "(SELECT k, max_by(v, t) AS v FROM {0} GROUP BY k) {0}"
     sql = f"SELECT t.k, t.v, u.k, u.v FROM {newest.format('t')} {SQL[join_type]} {newest.format('u')} ON t.k = u.k"
     assert stage.latest == judged(batches, sql)
+
+
+@pytest.mark.parametrize("join_type", JoinType)
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32))
+def test_rows_of_one_key_with_different_partners_are_joined_in_every_version(join_type, seed):
+    """The condition decides between partners that have ended, of which the last one is kept for each row."""
+    batches = many(seed, "tu", keys=8, rows=60, length=200, delay=20)
+    left, right = (
+        JoinInput(values(f"{side}k", f"{side}v", f"{side}g"), (f"{side}g",), Contents.TABLE, preserved=preserved, checked=True)
+        for side, preserved in (("t", join_type.of_left), ("u", join_type.of_right))
+    )  # fmt: skip
+    join = TemporalJoin(left, right, versions=True, condition=LessThan("tv", "uv"))
+    rows = [Stage(UpsertedTable(values(f"{side}k", f"{side}v"), (f"{side}k",), versions=True), side) for side in "tu"]
+    stage = Stage(join, *((each, lambda k, v, *_: (k, v, v % 2)) for each in rows))
+    run(stage, [*batches, ([], 10_000)])
+    events = [event for each, _ in batches for event in each]
+    tables = [EvolvingTable(Record(t, key, (key, v)) for t, at, key, v in events if at == side) for side in "tu"]
+    expected = of_tables(*tables, [lambda row: row.v[1] % 2] * 2, join_type, lambda one, other: one[1] < other[1])
+    group = lambda row: (*row, row[1] % 2) if row else (None,) * 3  # noqa: E731
+    for time, found in stage.versions(expected.times).items():
+        assert found == Counter((*group(row.v[0]), *group(row.v[1])) for row in expected.at(time).values())
 
 
 @pytest.mark.parametrize("final", [False, True])

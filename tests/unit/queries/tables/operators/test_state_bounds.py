@@ -8,7 +8,7 @@ import pytest
 from change_tables import MemoryStore, changes_from
 from millrace_jobs.changes import FOREVER, changes_of
 from millrace_jobs.queries.tables.operators import state
-from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
+from millrace_jobs.queries.tables.operators.aggregate import CountedPart, GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import MATCH_FROM, MATCH_TO, Contents, JoinInput
 from millrace_jobs.queries.tables.operators.state import SLOTS
@@ -62,7 +62,9 @@ def kept_by(operator, inputs: Sequence[Batch]) -> list[int]:
     store, kept = MemoryStore(), []
     for number in range(BATCHES):
         outcome = operator.process(store, [batch(number) for batch in inputs], STEP * (number - 1) - DELAY)
-        pieces = [rows for name, rows in store.all_rows("").items() if not name.endswith(("index", "settled"))]
+        pieces = [
+            rows for name, rows in store.all_rows("").items() if not name.endswith(("index", "settled", "passed"))
+        ]
         assert outcome.kept == sum(map(len, pieces))
         assert outcome.late == 0
         kept.append(outcome.kept)
@@ -100,12 +102,15 @@ def test_a_join_of_two_streams_keeps_the_records_that_can_have_a_partner(monkeyp
 
 
 @pytest.mark.parametrize("final", [False, True])
-@pytest.mark.parametrize("preserved", [False, True])
+@pytest.mark.parametrize("preserved", [(False, False), (True, False), (False, True), (True, True)])
 def test_a_join_with_a_table_keeps_the_versions_since_the_watermark(monkeypatch, preserved, final):
     monkeypatch.setattr(state, "SEGMENT_ROWS", 3 * KEYS)
-    left, right = side("l", Contents.RECORDS, preserved=preserved), side("r", Contents.TABLE, upserted=True)
+    left = side("l", Contents.RECORDS, preserved=preserved[0])
+    right = side("r", Contents.TABLE, upserted=True, preserved=preserved[1])
     operator = TemporalJoin(left, right, versions=True, final=final)
-    assert_bounded(kept_by(operator, [records("l"), upserts("r")]), in_state(DELAY) + KEYS * (2 + DELAY // STEP))
+    last_met = KEYS * preserved[1]
+    needed = in_state(DELAY) + KEYS * (2 + DELAY // STEP) + last_met
+    assert_bounded(kept_by(operator, [records("l"), upserts("r")]), needed)
 
 
 def test_a_join_of_tables_keeps_their_rows():
@@ -153,3 +158,26 @@ def test_groups_of_a_table_end_with_their_rows(versions):
 
     kept = kept_by(operator, [changes])
     assert_bounded(kept, KEYS + 3 * PASSING if versions else 3, spare=SLOTS if versions else 0)
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_an_extreme_of_a_table_keeps_the_values_of_its_rows(versions):
+    table = UpsertedTable(values("l"), ("lk",), versions=versions)
+    operator = GroupedAggregate(pa.schema([]), (CountedPart("lv", "max", pa.int64()),), None,
+                                of_table=True, versions=versions, final=False)  # fmt: skip
+    store, made = MemoryStore(), upserts("l", passing=PASSING)
+
+    def changes(number):
+        found = table.process(store, [made(number)], STEP * (number - 1) - DELAY).changes
+        return pa.concat_tables([table.output.empty_table(), *found])
+
+    # rows have the values of the last three batches; without versions, those of each batch take the place of others
+    assert_bounded(kept_by(operator, [changes]), 20 if versions else 4, spare=SLOTS if versions else 0)
+
+
+@pytest.mark.parametrize("versions", [False, True])
+def test_an_extreme_of_records_keeps_those_that_can_be_taken_back(versions):
+    keys, parts = pa.schema([("lk", pa.string())]), (CountedPart("lv", "min", pa.int64(), settles_after=0),)
+    operator = GroupedAggregate(keys, parts, None, of_table=False, versions=versions, final=False, checked=True)
+    kept = kept_by(operator, [records("l")])
+    assert_bounded(kept, in_state(DELAY + STEP))

@@ -1,0 +1,219 @@
+"""Queries by operators on tables without Spark: their stages as Millrace builds them, and DuckDB for the SQL between them.
+
+``RelationBuilder`` makes what it would make of Spark's DataFrames; here these are the rows of one batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+from sqlglot import transpile
+
+from change_tables import MemoryStore, Row, comparable
+from millrace_api.sql.dialect import StreamingSql
+from millrace_api.sql.parsed_query import parsed_query
+from millrace_jobs.changes import CHANGE
+from millrace_jobs.queries.dry_compile import DeclaredTypes
+from millrace_jobs.queries.tables.build import RelationBuilder
+from millrace_jobs.queries.tables.operators.interface import BUCKETS, TableOperator
+from millrace_jobs.queries.tables.scopes import InputTraits, internals_in
+from millrace_jobs.queries.tables.table_query import TableQuery
+from millrace_jobs.queries.tables.translation import translate
+from millrace_jobs.sources.base import CHANGED
+
+MOMENT = pa.timestamp("us", tz="UTC")
+COLUMNS = pa.schema([("at", MOMENT), ("k", pa.string()), ("n", pa.int64())])
+"""The columns of all sources; a table's key is ``k``."""
+
+Event = tuple[int, str, Any, Any]
+"""What arrives: its time in microseconds, its source, its key and its value; None deletes a row of a table."""
+
+END = 1 << 40
+"""A watermark after all events."""
+
+
+_NAMED = re.compile(r"([A-Za-z_]\w*)(?: AS (\w+))?")
+
+
+class Rows:
+    """The rows of one batch, with the methods of a DataFrame that builders call."""
+
+    def __init__(self, table: pa.Table, connection: duckdb.DuckDBPyConnection) -> None:
+        self.table, self.connection = table, connection
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.table.schema.names)
+
+    @property
+    def schema(self) -> StructType:
+        return from_arrow_schema(self.table.schema)
+
+    def selectExpr(self, *texts: str) -> Rows:  # noqa: N802 - the name in PySpark
+        named = [_NAMED.fullmatch(text) for text in texts]
+        if all(named):  # DuckDB would take most of the time of a test
+            columns = [self.table.column(each[1]) for each in named if each]
+            return Rows(pa.table(columns, names=[each[2] or each[1] for each in named if each]), self.connection)
+        return self._query(f"SELECT {', '.join(texts)} FROM given")
+
+    def where(self, text: str) -> Rows:
+        return self._query(f"SELECT * FROM given WHERE {text}")
+
+    def unionByName(self, other: Rows) -> Rows:  # noqa: N802 - as above
+        return Rows(pa.concat_tables([self.table, other.table.select(self.columns)]), self.connection)
+
+    def fillna(self, value: int, columns: Sequence[str]) -> Rows:
+        filled = (f"coalesce({name}, {value}L) AS {name}" if name in columns else name for name in self.columns)
+        return self.selectExpr(*filled)
+
+    def _query(self, sql: str) -> Rows:
+        self.connection.register("given", self.table)
+        made = self.connection.sql(_for_duckdb(sql)).to_arrow_table()
+        times = [each.with_type(MOMENT) if pa.types.is_timestamp(each.type) else each for each in made.schema]
+        return Rows(made.cast(pa.schema(times)), self.connection)
+
+
+class StagedQuery:
+    """A query, the state of its stages, and the sum of the changes of its result.
+
+    Args:
+        sql: its SQL.
+        sources: the names of its sources, and whether each is a table.
+        final: whether only results that can no longer change are wanted.
+        versions: whether the result has all versions.
+    """
+
+    def __init__(self, sql: str, sources: Mapping[str, bool], *, final: bool = False, versions: bool = False) -> None:
+        types = {column.name: column.dataType for column in from_arrow_schema(COLUMNS)}
+        self._sources = sources
+        self.query: TableQuery = translate(
+            parsed_query(sql).written_out,
+            {name: InputTraits(types, "at", ("k",) if is_table else ()) for name, is_table in sources.items()},
+            DeclaredTypes(dict.fromkeys(sources, COLUMNS)).of,
+            partitions=1, final_joins=final, final_groups=final,
+        )  # fmt: skip
+        self._versions = versions
+        self.connection = _connection()
+        self._stores: dict[int, MemoryStore] = {}
+        self._wakes: dict[int, int | None] = {}
+        self._kept: dict[int, int] = {}
+        self._position = 0
+        self.rows: Counter[Row] = Counter()
+        self.late = 0
+
+    def batch(self, events: Iterable[Event], watermark: int) -> None:
+        """Run a batch, and add up its changes."""
+        events = list(events)
+        records = {source: Rows(self._records(source, events), self.connection) for source in self._sources}
+        run = partial(self._run, watermark)
+        builder = _Builder(self.query, records.__getitem__, None, True, False, run=run)  # type: ignore[arg-type]
+        needed = frozenset(name for item in self.query.items for name in internals_in(item))
+        changes: Any = builder.rows(self.query.relation, needed, versions=self._versions)
+        items = (f"{item} AS i{place}" for place, item in enumerate(self.query.items))
+        columns = changes.selectExpr(*items, *CHANGE.names).table.columns
+        for *row, weight in zip(*(column.to_pylist() for column in columns), strict=True):
+            self.rows[comparable(row)] += weight
+        self.rows = Counter({row: weight for row, weight in self.rows.items() if weight})
+        assert all(weight > 0 for weight in self.rows.values()), "a row was removed that was not there"
+
+    def end(self) -> None:
+        """Close the input: the watermark passes everything."""
+        self.batch([], END)
+
+    def version(self, time: int) -> Counter[Row]:
+        """Return the rows of the result at a time."""
+        found: Counter[Row] = Counter()
+        for row, weight in self.rows.items():
+            if row[-2] <= time < row[-1]:
+                found[row[:-2]] += weight
+        return found
+
+    @property
+    def results(self) -> Counter[Row]:
+        """All rows of the result, without their periods: those of a stream, or of a table's latest version."""
+        found: Counter[Row] = Counter()
+        for row, weight in self.rows.items():
+            found[row[:-2]] += weight
+        return found
+
+    @property
+    def kept(self) -> int:
+        """The number of rows in the state of all stages."""
+        return sum(self._kept.values())
+
+    def _records(self, source: str, events: Sequence[Event]) -> pa.Table:
+        rows = [(at, key, value) for at, name, key, value in events if name == source]
+        table = _table(rows)
+        if not self._sources[source]:
+            return table
+        first, self._position = self._position, self._position + len(rows)
+        changed = [[value is None for *_, value in rows], [False] * len(rows), list(range(first, first + len(rows)))]
+        arrays = [pa.array(values, kind) for values, kind in zip(changed, CHANGED.types, strict=True)]
+        return pa.Table.from_arrays([*table.columns, *arrays], schema=pa.schema([*COLUMNS, *CHANGED]))
+
+    def _run(self, watermark: int, number: int, operator: TableOperator, inputs: Sequence[pa.Table]) -> pa.Table:
+        """Run a stage, if it has input or its time has come."""
+        store, wake = self._stores.setdefault(number, MemoryStore()), self._wakes.get(number)
+        made = [operator.output.empty_table()]
+        if any(each.num_rows for each in inputs) or (wake is not None and wake <= watermark):
+            given = [
+                rows.select(schema.names).cast(schema) for rows, schema in zip(inputs, operator.inputs, strict=True)
+            ]
+            outcome = operator.process(store, given, watermark)
+            made += list(outcome.changes)
+            self.late += outcome.late
+            self._wakes[number], self._kept[number] = outcome.wake, outcome.kept
+        return pa.concat_tables(made)
+
+
+@dataclass(frozen=True)
+class _Builder(RelationBuilder):
+    """Builds the rows of one batch; ``run`` runs a stage by its number."""
+
+    run: Callable[[int, TableOperator, Sequence[pa.Table]], pa.Table] = field(kw_only=True)
+
+    def _stage(
+        self, operator: TableOperator, inputs: list[Any], keys: Sequence[Sequence[str]], buckets: int = BUCKETS
+    ) -> Any:
+        made = self.run(next(self._numbers), operator, [rows.table for rows in inputs])
+        return Rows(made, inputs[0].connection)
+
+
+@lru_cache(maxsize=1000)
+def _for_duckdb(sql: str) -> str:
+    (text,) = transpile(sql, read=StreamingSql, write="duckdb")
+    return text
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'; SET threads = 1")
+    connection.execute("CREATE MACRO unix_micros(t) AS epoch_us(t)")
+    return connection
+
+
+def _table(rows: Iterable[Sequence[Any]]) -> pa.Table:
+    """Return rows of time, key and value."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    types = (pa.int64(), *COLUMNS.types[1:])
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+    return pa.Table.from_arrays(arrays, names=COLUMNS.names).cast(COLUMNS)
+
+
+def duckdb_rows(sql: str, contents: Mapping[str, Sequence[tuple[Any, ...]]]) -> Counter[Row]:
+    """Return the rows of a query over these contents of its sources: times in microseconds, keys and values."""
+    connection = _connection()
+    for name, rows in contents.items():
+        connection.register(name, _table(rows))
+    found = connection.sql(_for_duckdb(sql)).to_arrow_table()
+    return Counter(comparable(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True))
