@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
+from pyspark.sql.types import DataType, StructType
 from sqlglot import transpile
 
 from change_tables import MemoryStore, Row, comparable
 from millrace_api.sql.dialect import StreamingSql
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.changes import CHANGE
-from millrace_jobs.queries.dry_compile import DeclaredTypes
 from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, TableOperator
 from millrace_jobs.queries.tables.scopes import InputTraits, internals_in
@@ -98,7 +98,7 @@ class StagedQuery:
         self.query: TableQuery = translate(
             parsed_query(sql).written_out,
             {name: InputTraits(types, "at", ("k",) if is_table else ()) for name, is_table in sources.items()},
-            DeclaredTypes(dict.fromkeys(sources, COLUMNS)).of,
+            _types_of,
             partitions=1, final_joins=final, final_groups=final,
         )  # fmt: skip
         self._versions = versions
@@ -124,6 +124,13 @@ class StagedQuery:
             self.rows[comparable(row)] += weight
         self.rows = Counter({row: weight for row, weight in self.rows.items() if weight})
         assert all(weight > 0 for weight in self.rows.values()), "a row was removed that was not there"
+
+    def abandoned(self) -> StagedQuery:
+        """Return a copy for a batch that is computed and not committed; this query does not see what it does."""
+        other = copy(self)
+        other._stores = {number: deepcopy(store) for number, store in self._stores.items()}
+        other._wakes, other._kept, other.rows = self._wakes.copy(), self._kept.copy(), self.rows.copy()
+        return other
 
     def end(self) -> None:
         """Close the input: the watermark passes everything."""
@@ -186,6 +193,14 @@ class _Builder(RelationBuilder):
     ) -> Any:
         made = self.run(next(self._numbers), operator, [rows.table for rows in inputs])
         return Rows(made, inputs[0].connection)
+
+
+def _types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
+    """Return the types that DuckDB gives expressions over columns of these types."""
+    schema = pa.schema([(name, to_arrow_type(kind, timezone="UTC")) for name, kind in columns.items()])
+    rows = Rows(schema.empty_table(), _connection())
+    found = rows.selectExpr(*(f"{text} AS e{place}" for place, text in enumerate(expressions))).table.schema
+    return [from_arrow_type(kind) for kind in found.types]
 
 
 @lru_cache(maxsize=1000)
