@@ -346,6 +346,27 @@ def test_for_kafka_the_way_out_names_a_time_to_read_again_from(log):
     assert "startingTimestamp" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("sink", "look", "places"),
+    [
+        ({"files": {"path": "out/trips", "format": "csv"}}, "", " and out/trips"),
+        ({"console": {}}, "", ""),
+        ({"kafka": {"bootstrapServers": "a:9092", "topic": "x"}}, "look whether the sink has results of it, and ", ""),
+    ],
+    ids=["files", "console", "kafka"],
+)
+def test_before_a_batch_has_finished_the_way_out_is_to_remove_what_it_has_begun(log, sink, look, places):
+    (log.spark / "offsets").mkdir(parents=True)
+    (log.spark / "offsets" / "0").write_text('v1\n{"batchWatermarkMs": 0}\n{}', encoding="utf-8")
+    corrected = changed(FILES, "timestampFormat", value="seconds")
+    with pytest.raises(MillraceError) as raised:
+        check_changes(a_query(FILES, sink=sink), a_query(corrected, sink=sink), log)
+    (problem,) = raised.value.problems
+    assert problem.hint == (
+        f"no batch of it has finished, so {look}remove {log.spark.parent}{places} to start over; or write it as it was"
+    )
+
+
 LAYOUT = {"keys": ["city"], "window": [1, 1, 0], "aggregates": ["COUNT(*)"], "types": ["string", "int64"]}
 
 
