@@ -109,10 +109,10 @@ def _outline(query: StreamQuery) -> Outline:
 
 
 def _difference(old: Any, new: Any) -> str:
-    """Describe a changed field; None stands for a field that is not given."""
-    if new is None:
+    """Describe a changed field; None and an empty map stand for a field that is not given."""
+    if new is None or new == {}:
         return f"with {old!r}, which is missing now"
-    return f"without {new!r}" if old is None else f"with {old!r}, not with {new!r}"
+    return f"without {new!r}" if old is None or old == {} else f"with {old!r}, not with {new!r}"
 
 
 def _is_of_static_table(field: str, *queries: StreamQuery) -> bool:

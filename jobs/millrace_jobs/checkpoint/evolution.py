@@ -50,11 +50,19 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
 
 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
-    """Return what to do instead; for Kafka with the time from which to read again."""
+    """Return what to do instead: what to remove before a batch has finished; for Kafka, when to read again from."""
     checkpoint = query.spec.checkpoint
     named = checkpoint is None or checkpoint.uri is None  # the folder has the name of the query
     other = "another metadata.name" if named else "another spec.checkpoint.uri"
     hint = f"write it as it was, or give the query {other} and another place for its results to start over"
+    last = log.last_batch()
+    if last.begun is not None and last.committed is None:  # as after a first record that the schema does not fit
+        sinks = [output.sink for output in query.spec.outputs.values()]
+        begun = " and ".join([str(log.spark.parent), *(sink.files.path for sink in sinks if sink.files is not None)])
+        # A driver may have died between the sink's commit and Spark's, and no new checkpoint knows of that.
+        others = any(sink.files is None and sink.console is None for sink in sinks)
+        first = "look whether the sink has results of it, and " if others else ""
+        return f"no batch of it has finished, so {first}remove {begun} to start over; or write it as it was"
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint
