@@ -23,7 +23,19 @@ from millrace_research.papers.reduce_buckets import allocate, reference_table
 from millrace_research.papers.streams import real, zipf
 
 BLOCKS = (8, 16, 32, 64)
-BATCH = {"w106": 100_000, "zipf 0": 100_000, "debs-taxis": 2_500, "gcm-jobs": 5_000}
+BATCH = {
+    "w106": 100_000,
+    "zipf 0": 100_000,
+    "debs-taxis": 2_500,
+    "gcm-jobs": 5_000,
+    "words": 100_000,
+    "recommendations": 100_000,
+    "flight-tails": 50_000,
+    "flight-destinations": 10_000,
+    "nasa-hosts": 10_000,
+    "nasa-urls": 10_000,
+    "apache-clients": 2_500,
+}
 """Records per batch. ``zipf 0`` is uniform, as TPC-H's part keys are."""
 
 PACKINGS = {"FFD": "first-fit", "FragMin": "fragmentation-minimization"}
