@@ -251,7 +251,7 @@ CLAIMS = (
         "§6.1.3",
         "DEBS Query 1: AM-2-H performs like AM-2",
         (ClaimBound("AM-2-H's largest load over AM-2's", 0.95, 1.05), ClaimBound("Γ/‖S‖ of AM-2-H", high=1.05)),
-        "62.5k and 500k groups of four records on average; recommendations, w106: one window each; n = 8 to 128",
+        "62.5k and 500k groups of four records on average; recommendations: one window each; n = 8 to 128",
         _sketched_affinity,
     ),
     Claim(

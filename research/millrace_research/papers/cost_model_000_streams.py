@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from millrace_research.papers.cost_model_000 import LATER, PAPER_WORKERS, TABLE_2, measure_windows
+from millrace_research.papers.cost_model_000 import PAPER_WORKERS, TABLE_2, ZIPF_WINDOWS, measure_windows
 from millrace_research.papers.figures import PaperFigures
 from millrace_research.papers.streams import PaperStream, real, synthetic
 
@@ -19,10 +19,10 @@ REAL_WINDOWS = {
     "nasa-urls": 10_000,
     "apache-clients": 2_500,
 }
-"""Streams with the records of a window."""
+"""Streams with the records of a window, of which the first three count."""
 
-MANY_GROUPS = {"62.5k groups": 62_500, "500k groups": 500_000, "recommendations": 0, "w106, whole": 0}
-"""Windows with many groups: groups of the synthetic ones, and real streams, each of them one window."""
+MANY_GROUPS = {"62.5k groups": 62_500, "500k groups": 500_000, "recommendations": 0}
+"""Windows with many groups: groups of the synthetic ones, and a real stream, each of them one window."""
 _RECORDS_PER_GROUP = 4
 SKETCHING = ("FLD", "AM-2", "AM-2-H")
 
@@ -30,9 +30,9 @@ SKETCHING = ("FLD", "AM-2", "AM-2-H")
 def run(figures: PaperFigures) -> None:
     """Run the windows of real streams, and those with many groups."""
     for name, window in REAL_WINDOWS.items():
-        stream = real(name).head(1_000_000)
+        stream = real(name).head(ZIPF_WINDOWS * window)
         for workers in PAPER_WORKERS:
-            measure_windows(figures, "real windows", stream, window, TABLE_2 + LATER, workers)
+            measure_windows(figures, "real windows", stream, window, TABLE_2, workers)
     for name in MANY_GROUPS:
         stream = many_groups(name)
         for workers in PAPER_WORKERS:
@@ -43,5 +43,5 @@ def many_groups(name: str) -> PaperStream:
     """Return a stream of ``MANY_GROUPS``. Synthetic ones draw four records per group, all groups alike."""
     groups = MANY_GROUPS[name]
     if not groups:
-        return real(name.partition(",")[0]).named(name)
+        return real(name)
     return synthetic(name, np.random.default_rng(0).integers(0, groups, _RECORDS_PER_GROUP * groups))

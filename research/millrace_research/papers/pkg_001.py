@@ -52,9 +52,9 @@ def run(figures: PaperFigures) -> None:
             _bounded(figures, workers, length)
 
 
-def log_normals() -> list[PaperStream]:
-    """Return the paper's two synthetic streams."""
-    return [log_normal("LN1", 1.789, 2.366, 10_000_000), log_normal("LN2", 2.245, 1.133, 10_000_000)]
+def log_normals(rows: int = 10_000_000) -> list[PaperStream]:
+    """Return the first ``rows`` messages of the paper's two synthetic streams."""
+    return [log_normal("LN1", 1.789, 2.366, rows), log_normal("LN2", 2.245, 1.133, rows)]
 
 
 def measure_whole(figures: PaperFigures, experiment: str, stream: PaperStream, workers: int) -> None:

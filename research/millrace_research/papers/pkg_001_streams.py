@@ -27,6 +27,6 @@ def run(figures: PaperFigures) -> None:
     words = real("words").head(1_000_000)
     measure_sources(figures, words)
     measure_places(figures, words)
-    for stream in (*log_normals(), real("w106"), real("words")):
+    for stream in (*log_normals(max(SHORT)), real("w106"), real("words")):
         for length in SHORT:
             measure_sources(figures, stream.head(length).named(short(stream.name, length)), length // _SLIDES)
