@@ -25,17 +25,17 @@ FLOW = Path(__file__).parents[2] / "examples/flows/linear-road.yaml"
 WORKLOAD = 500_000
 """Records per second of the spouts in the paper, for which Table 4.3 has the fewest tasks."""
 
-SLOWDOWN = {False: 16_000.0, True: 3200.0}
+SLOWDOWN = {False: 4000.0, True: 800.0}
 """Factor of all costs, by which the workload is divided, without batching and with it.
 
 A batch then takes milliseconds; larger batches need a higher rate to be many.
 """
 
-SHARE = {False: 1 / 400, True: 1 / 200}
+SHARE = {False: 1 / 100, True: 1 / 50}
 """Part of the costs that is processor time, without batching and with it.
 
-The flow needs 13.5 tasks that are busy all the time without batching, and 3.9 with it, and so a thirtieth of a processor
-of ours or less, which it gets on a busy machine, too. A record costs ``parse`` half a millisecond of it, several times
+The flow needs 13.5 tasks that are busy all the time without batching, and 3.9 with it, and so about a tenth of a
+processor of ours. A record costs ``parse`` half a millisecond of it, several times
 as much as what the task really does with records and batches, which is part of it.
 """
 

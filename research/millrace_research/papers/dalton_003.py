@@ -32,8 +32,8 @@ EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0)
 ALL_KEYS = "dalton:keys=all:fragmentation=window"
 """The paper's Non-Hybrid variant: all keys go through the bandit."""
 
-REAL = ("orm-busy", "recommendations", "w106", "words")
-EVEN = ("zipf 0", "zipf 0.5", "orm-busy", "recommendations")
+REAL = ("orm-busy", "w106", "words")
+EVEN = ("zipf 0", "zipf 0.5", "orm-busy")
 SKEWED = ("zipf 1", "zipf 1.5", "zipf 2", "w106", "words")
 
 SHIFT_PARALLELISM, SHIFT_WINDOW, PHASE = 16, 20, 60

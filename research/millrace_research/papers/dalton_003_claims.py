@@ -196,8 +196,9 @@ CLAIMS = (
         (ClaimBound(_OVER, 1.5, 6.7, order=_ORDER),),
         "zipf 1, 1.5, 2, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
         lambda figures: _over(figures, *COMPARED[:-1], streams=SKEWED),
-        "The rivals ahead are cAM and DAGreedy. Dalton hashes keys below 1/n, and is less even where those are still "
-        "heavy: zipf 1, w106. The other gaps are larger than the paper's, as the pace has no costs common to all",
+        "The rivals ahead are cAM and DAGreedy, and with n = 8 hashing. Dalton hashes keys below 1/n, and is less "
+        "even where those are still heavy: zipf 1, w106, words. The other gaps are larger than the paper's, as the "
+        "pace has no costs common to all",
         REPLICAS,
     ),
     Claim(
@@ -205,7 +206,7 @@ CLAIMS = (
         "Fig. 7",
         "against two choices, on all streams",
         (ClaimBound(_OVER, 0.99),),
-        "zipf 0 to 2, orm-busy, recommendations, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
+        "zipf 0 to 2, orm-busy, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
         lambda figures: _over(figures, "PK-2", streams=EVEN + SKEWED),
         "PK-2 pays Γ for all keys in every slide",
         REPLICAS,
@@ -215,7 +216,7 @@ CLAIMS = (
         "Fig. 7",
         "against cAM",
         (ClaimBound(_OVER, 0.99),),
-        "zipf 0 to 2, orm-busy, recommendations, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
+        "zipf 0 to 2, orm-busy, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
         lambda figures: _over(figures, "cAM-2", streams=EVEN + SKEWED),
         "cAM is ahead where no key or few have 1/n of the records: it is hashing with a choice, without reducers. It "
         "never begins a new window here, because in sliding windows that would put its keys on two workers. Of several "
@@ -227,7 +228,7 @@ CLAIMS = (
         "Fig. 7",
         "against CM",
         (ClaimBound(_OVER, 0.99),),
-        "zipf 0 to 2, orm-busy, recommendations, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
+        "zipf 0 to 2, orm-busy, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
         lambda figures: _over(figures, "CM-2", streams=EVEN + SKEWED),
         "As 003.3",
         REPLICAS,
@@ -237,9 +238,9 @@ CLAIMS = (
         "Fig. 7",
         "against DAGreedy",
         (ClaimBound(_OVER, 0.99),),
-        "zipf 0 to 2, orm-busy, recommendations, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
+        "zipf 0 to 2, orm-busy, w106, words, 600,000 records each; n = 8 to 64 with m = 1, then 32",
         lambda figures: _over(figures, "DAGreedy", streams=EVEN + SKEWED),
-        "DAGreedy, as far as it can be known (its paper is not among ours), is ahead at z = 1 and on w106, "
+        "DAGreedy, as far as it can be known (its paper is not among ours), is ahead at z = 1, on w106 and words, "
         "since it splits keys from 1/(100 n) on; Dalton is ahead at z = 2. DAGreedy scores all workers for "
         "each record of a frequent key, which is not counted here. Several partitioners of it exchange nothing, so "
         "that nothing may go past the reducers",
@@ -250,7 +251,7 @@ CLAIMS = (
         "§5.1",
         "uniform streams: minimal splitting, almost like hashing",
         (ClaimBound("Γ/‖S‖", high=1.05), ClaimBound("pace over FLD's", 0.8)),
-        "zipf 0, 0.5, orm-busy, recommendations, 600,000 records each; n = 8 to 64 with m = 1, then 32",
+        "zipf 0, 0.5, orm-busy, 600,000 records each; n = 8 to 64 with m = 1, then 32",
         _like_hashing,
         "Dalton gives an eighth of its workers to reducers, hashing does not",
         REPLICAS,
@@ -295,7 +296,8 @@ CLAIMS = (
         (ClaimBound(_OVER, 1.6, 2.1, order=_ORDER),),
         "zipf 1, 1.5, 2, w106, words, 30 batches of 5,000 each; n = 8 to 64 with m = 1, then 32",
         _batches,
-        "Prompt, which is given the whole batch, is ahead, and SH where skew is strong and few keys are to be merged",
+        "Prompt, which is given the whole batch, is ahead, SH where skew is strong and few keys are to be merged, and "
+        "two choices and cAM in some cases",
         REPLICAS,
     ),
     Claim(
@@ -303,7 +305,7 @@ CLAIMS = (
         "Fig. 8, §5.1",
         "micro-batches: the difference between hashing and key splitting is smaller than tuple at a time",
         (ClaimBound("pace of hashing over splitting, in batches over tuple at a time", high=1),),
-        "zipf 0, 0.5, orm-busy, recommendations, 30 batches of 5,000 each; n = 8 to 64 with m = 1, then 32",
+        "zipf 0, 0.5, orm-busy, 30 batches of 5,000 each; n = 8 to 64 with m = 1, then 32",
         _smaller_difference,
         "With several partitioners cAM needs reducers tuple at a time, too, and so is not far from key splitting there",
         REPLICAS,
