@@ -56,7 +56,7 @@ def simulate(
         interval: batch interval, seconds.
         max_executors: maximum number of executors, of two cores each.
         peak: highest rate to scale the load to, records per second. By default a pair of arrays is not scaled, and
-            others have 80 % of what all executors can do.
+            others have 80 % of what all executors can do, which a note on standard error says of a file.
         seed: seed of the noise.
 
     Raises:
@@ -79,7 +79,7 @@ def simulate(
             load = _trace_of(trace)
             scenario = recorded(load, replace(setting, peak=setting.peak or load.peak))
         else:
-            scenario = scenario_of(fspath(trace), setting)
+            scenario = scenario_of(fspath(trace), setting, peak_is="peak=")
         require_records(scenario, setting)
     comparison = compare(scenario, names, seed)
     rows = [
