@@ -64,7 +64,7 @@ def rows(draw: st.DrawFn, depth: int = 3) -> str:
         case "filter":
             return f"SELECT a.k, a.n FROM {one} WHERE {draw(st.sampled_from(CONDITIONS)).format('a')}"
         case "project":
-            return f"SELECT {draw(st.sampled_from(('a.k, a.n + 1 AS n', 'CAST(a.n AS STRING) AS k, a.n', 'a.k, 7 AS n')))} FROM {one}"
+            return f"SELECT {draw(st.sampled_from(('a.k, a.n + 1 AS n', 'CAST(a.n AS STRING) AS k, a.n', 'a.k, CAST(7 AS BIGINT) AS n')))} FROM {one}"
         case "groups":
             having = draw(st.sampled_from(("", "", " HAVING count(*) > 1")))
             key = draw(st.sampled_from(("a.k", "CAST(a.n AS STRING)")))
