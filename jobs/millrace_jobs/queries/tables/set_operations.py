@@ -112,7 +112,7 @@ class SetOperations:
     def _keys_of_union(
         self, left: Scope, right: Scope, pairs: Sequence[tuple[str, str, str]]
     ) -> Iterator[tuple[str, ...]]:
-        """Yield the keys of both sides together, with a column whose literals tell the sides apart."""
+        """Yield the keys of both sides together, with a column whose literals differ between the sides."""
         alike = {(own, its): name for own, its, name in pairs if self.types.get(own) == self.types.get(its)}
         apart = [name for (own, its), name in alike.items() if own in left.literals and its in right.literals
                  and not left.literals[own] & right.literals[its]]  # fmt: skip
