@@ -25,6 +25,9 @@ from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration,
 
 FileCount = Annotated[Count, Field(le=1000)]
 
+BATCH_ID = "_batch_id"
+"""Column that files of results have beside these, unless the results are final: the number of the batch."""
+
 
 def result_file(batch: int, index: int, format: str) -> str:
     """Return the name of one of the files that a batch's results are written to."""

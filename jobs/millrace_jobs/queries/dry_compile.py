@@ -47,9 +47,15 @@ from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.own_aggregates import aggregators_of, check_own_aggregates
 from millrace_jobs.queries.own_functions import functions_of
-from millrace_jobs.queries.results import closes, output_keys, require_partitions, require_rows_that_stay, updates_table
+from millrace_jobs.queries.results import (
+    closes,
+    output_keys,
+    require_own_columns,
+    require_partitions,
+    require_rows_that_stay,
+    updates_table,
+)
 from millrace_jobs.queries.routed.aggregation import Aggregation
-from millrace_jobs.sinks.files.changelog import require_names
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sources.connector import schema_of
 
@@ -146,8 +152,7 @@ def dry_compile(spec: Spec) -> list[Problem]:
             for field, output in spec.outputs.items():
                 with errors_of(field):
                     _require_rows_that_stay(chosen, output)
-                    if output.sink.has_changelog:
-                        require_names(known_columns(spec) or ())
+                    require_own_columns(known_columns(spec) or (), output)
         elif (names := chosen.result_names or known_columns(spec)) is None:
             require_partitions(chosen, spec)
         else:

@@ -207,6 +207,15 @@ def test_rows_that_no_key_identifies_have_no_changelog_in_files(sql, emit, said)
     assert said in problem
 
 
+EITHER = "SELECT {} AS k, p.n, q.n AS m FROM p FULL JOIN q ON p.k = q.k"
+A, B = "'a'", "'b'"
+
+
+def sides(one: str, other: str) -> str:
+    """Return a query for the rows of two tables, with a column that says which one a row is of."""
+    return f"SELECT {one} AS side, k, n FROM p UNION ALL SELECT {other}, k, n FROM q"
+
+
 @pytest.mark.parametrize(
     ("sql", "key", "said"),
     [
@@ -224,6 +233,30 @@ def test_rows_that_no_key_identifies_have_no_changelog_in_files(sql, emit, said)
             "the key leaves out j, so rows of the changelog",
         ),
         ("SELECT k, n FROM p UNION ALL SELECT k, n FROM q", ["k"], "nothing says which columns identify a row"),
+        (EITHER.format("coalesce(q.k, p.k)"), ["k"], None),
+        (EITHER.format("ifnull(p.k, q.k)"), ["k"], None),
+        (EITHER.format("coalesce(p.k, q.k)"), ["n"], "the key leaves out k, so rows of the changelog"),
+        (EITHER.format("coalesce(p.k, q.n)"), ["k"], "nothing says which columns identify a row"),
+        (EITHER.format("coalesce(p.k, q.k)") + " AND p.n > q.n", ["k"], "nothing says which columns identify a row"),
+        (EITHER.format("coalesce(p.k, q.k)") + " AND p.n > 1", ["k"], "nothing says which columns identify a row"),
+        (f"SELECT k AS id, n FROM ({EITHER.format('coalesce(p.k, q.k)')})", ["id"], None),
+        (sides(A, B), ["side", "k"], None),
+        (f"SELECT side, k FROM ({sides('1', '2')}) WHERE n > 0", ["side", "k"], None),
+        (f"{sides(A, B)} UNION ALL SELECT 'c', k, n FROM p", ["side", "k"], None),
+        (
+            f"{sides(A, B)} UNION ALL SELECT 'a', k, n FROM p",
+            ["side", "k"],
+            "nothing says which columns identify a row",
+        ),
+        (
+            f"{sides(A, B)} UNION ALL SELECT 'c', n, n FROM p",
+            ["side", "k"],
+            "nothing says which columns identify a row",
+        ),
+        (sides("true", "false"), ["k"], "the key leaves out side, so rows of the changelog"),
+        (sides(A, A), ["side", "k"], "nothing says which columns identify a row"),
+        (sides("'1'", "1"), ["side", "k"], "nothing says which columns identify a row"),
+        (sides("1.0", "1.00"), ["side", "k"], "nothing says which columns identify a row"),
         ("SELECT k, n FROM p UNION SELECT k, n FROM q", ["k", "n"], None),
         (
             "SELECT DISTINCT n, at FROM p",

@@ -12,7 +12,7 @@ from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import JoinCondition
 from millrace_jobs.queries.tables.grouping import TypesOf
 from millrace_jobs.queries.tables.relations import JoinType, Selection
-from millrace_jobs.queries.tables.scopes import Name, NotATableQueryError, Scope, Scopes
+from millrace_jobs.queries.tables.scopes import Name, NotATableQueryError, Scope, Scopes, either
 
 
 def join_type(join: exp.Join) -> JoinType:
@@ -107,6 +107,19 @@ def joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[
         *(both.right.keys if left and kind in ("inner", "right") else ()),
     )
     return one or tuple((*key, *other) for key in both.left.keys for other in both.right.keys)
+
+
+def either_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
+    """Return the keys of a FULL JOIN by the primary keys of both sides: what a row has on either side.
+
+    With more conditions than these, two rows with the same key need not be partners.
+    """
+    pairs = sorted({(to_sql(one), to_sql(other)) for one, other in condition.keys})
+    if kind != "full" or condition.others or any(condition.one_sided.values()):
+        return ()
+    left, right = ({pair[place] for pair in pairs} for place in range(2))
+    identify = left in map(set, both.left.keys) and right in map(set, both.right.keys)
+    return (tuple(either(*pair) for pair in pairs),) if identify and len(left) == len(right) == len(pairs) else ()
 
 
 def windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:

@@ -19,6 +19,7 @@ from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Static
 
 _INTERNAL = re.compile(r"\bc\d+\b")
+_EITHER = ("coalesce", "nvl", "ifnull")
 
 
 def with_labels(text: str, labels: Mapping[str, str]) -> str:
@@ -95,8 +96,10 @@ class Scope:
     ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
     event time of its row. ``bounds`` are other columns that say until when a row can come or change: until the
     watermark has passed the column by so many microseconds. ``keys`` are the primary keys that a table has, each as
-    internal names; without one nothing identifies its rows. ``lag`` is how far, in microseconds, changes of the
-    relation can be behind the watermark; None without limit.
+    internal names; without one nothing identifies its rows. ``other_keys`` are those of a FULL JOIN, as the SQL of
+    ``either``, and those of a UNION ALL whose sides have other ``literals``: columns that have one of some literals in
+    all rows, with the SQL of these. DISTINCT has groups over rows with ``other_keys``, as states of earlier versions
+    have. ``lag`` is how far, in microseconds, changes of the relation can be behind the watermark; None without limit.
     """
 
     relation: Relation
@@ -106,6 +109,8 @@ class Scope:
     bounds: Mapping[str, int] = field(default_factory=dict)
     keys: tuple[tuple[str, ...], ...] = ()
     lag: int | None = 0
+    other_keys: tuple[tuple[str, ...], ...] = ()
+    literals: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def closings(self) -> dict[str, int]:
@@ -251,6 +256,27 @@ def unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.
         for name in names:
             if table == name.table if table else not name.merged:
                 yield exp.column(name.column, table=name.table or None)
+
+
+def either(one: str, other: str) -> str:
+    """Return the SQL of the first of two columns that is not NULL, where both have the same value if none is."""
+    return f"coalesce({', '.join(sorted((one, other)))})"
+
+
+def either_in(resolved: exp.Expr) -> str:
+    """Return what ``either`` returns for an expression that is the first of two columns; else its own SQL."""
+    name = resolved.name if isinstance(resolved, exp.Anonymous) else resolved.key
+    parts = resolved.expressions if isinstance(resolved, exp.Anonymous) else [resolved.this, *resolved.expressions]
+    is_either = name.lower() in _EITHER and len(parts) == 2 and all(isinstance(part, exp.Column) for part in parts)
+    return either(*map(to_sql, parts)) if is_either else to_sql(resolved)
+
+
+def literal_in(resolved: exp.Expr) -> frozenset[str]:
+    """Return the SQL of an expression if it is a literal that equals no other one of its type; else nothing."""
+    is_one = isinstance(resolved, exp.Boolean) or (isinstance(resolved, exp.Literal) and (
+        resolved.is_string or re.fullmatch(r"0|[1-9][0-9]*", resolved.name)
+    ))  # fmt: skip
+    return frozenset({to_sql(resolved)} if is_one else ())
 
 
 def match_of(found: TimeRange | None) -> Match:

@@ -25,6 +25,7 @@ from millrace_jobs.queries.tables.join_inputs import (
 )
 from millrace_jobs.queries.tables.join_order import has_free_order, has_key
 from millrace_jobs.queries.tables.join_scopes import (
+    either_keys,
     equal_columns,
     join_type,
     joint_keys,
@@ -60,7 +61,9 @@ from millrace_jobs.queries.tables.scopes import (
     Scope,
     Scopes,
     bounds_of,
+    either_in,
     internals_in,
+    literal_in,
     located,
     match_of,
     renamed,
@@ -106,7 +109,7 @@ def translate(
         raise NotATableQueryError(with_labels(str(reason), translation.labels), reason.hint, reason.start) from None
     items = tuple(name.sql for name in scope.names)
     places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
-    keys = [tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys]
+    keys = [tuple(dict.fromkeys(places[name] for name in key)) for key in (*scope.keys, *scope.other_keys)]
     return TableQuery(
         sql=to_sql(query.tree),
         relation=scope.relation,
@@ -337,7 +340,7 @@ class _Translation:
         self._check_keys(both, condition)
         joined = self._joined(both, kind, condition)
         times = {name: lag for name, lag in joined.times.items() if name in left.internals}
-        return replace(joined, names=left.names, times=times, keys=left.keys)
+        return replace(joined, names=left.names, times=times, keys=left.keys, other_keys=left.other_keys)
 
     def _merged(self, scope: Scope, both: Scopes, kind: JoinType, using: Sequence[str]) -> Scope:
         """Return the scope of a join with the columns of USING, or of NATURAL, once."""
@@ -403,8 +406,8 @@ class _Translation:
         times = dict(times_of(both, match, condition.range, preserved))
         bounds = bounds_of(match, condition.range) if kind == "inner" else {}
         names = (*both.left.names, *both.right.names)
-        keys_of_rows = joint_keys(both, kind, condition)
-        return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag)
+        keys_of_rows, others = joint_keys(both, kind, condition), either_keys(both, kind, condition)
+        return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag, others)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
@@ -422,7 +425,7 @@ class _Translation:
     def _selected(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the SELECT list over the rows that pass WHERE."""
         both = Scopes(scope)
-        names, items, renamed = [], [], {}
+        names, items, renamed, literals = [], [], {}, {}
         for item in unstarred(select.expressions, scope.names):
             resolved = both.resolved(item.unalias())
             internals = []
@@ -430,6 +433,9 @@ class _Translation:
                 internals.append(self._internal(item.alias_or_name or with_labels(text, self.labels)))
                 items.append((text, internals[-1]))
                 renamed[text] = internals[-1]
+            renamed[either_in(resolved)] = internals[0]
+            if found := scope.literals.get(items[-1][0], literal_in(resolved)):
+                literals[internals[0]] = found
             names.append(Name("", item.alias_or_name.lower(), *internals))
         types = self._types_of({name: self._types[name] for name in scope.internals}, [text for text, _ in items])
         self._types.update((internal, kind) for (_, internal), kind in zip(items, types, strict=True))
@@ -437,5 +443,8 @@ class _Translation:
         times, bounds = (
             {name: each[text] for text, name in items if text in each} for each in (scope.times, scope.bounds)
         )
-        keys = tuple(tuple(renamed[name] for name in key) for key in scope.keys if renamed.keys() >= set(key))
-        return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag)
+        keys, others = (
+            tuple(tuple(renamed[name] for name in key) for key in each if renamed.keys() >= set(key))
+            for each in (scope.keys, scope.other_keys)
+        )
+        return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag, others, literals)

@@ -205,18 +205,14 @@ class CountedValues:
 
     def _percentiles(self, first: Integers, last: Integers, ranks: Integers, counts: Integers) -> Arrays:
         """Return the arrays of a percentile, from the values that versions have, each with its number of rows."""
-        lengths = last - first
-        versions = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        ranks, counts = np.repeat(ranks, lengths), np.repeat(counts, lengths)
-        order = np.lexsort((ranks, versions))
-        ranks, until = ranks[order], np.cumsum(counts[order])
-        rows = np.zeros(len(self._timeline.row), np.int64)
-        np.add.at(rows, versions, counts)
-        before, has_rows, fraction = np.cumsum(rows) - rows, rows > 0, self._part.fraction
+        ordered = OrderedRows(first, last, ranks, counts, len(self._timeline.row))
+        rows, fraction = ordered.rows, self._part.fraction
+        has_rows = rows > 0
+        versions = np.flatnonzero(has_rows)
 
         def at(place: Integers) -> Integers:
             """Return the rank of the row at a place, from 0, in each version that has rows."""
-            return ranks[np.searchsorted(until, (before + place)[has_rows], side="right")]
+            return ordered.ranks_at(versions, place[has_rows])
 
         if self._part.merge == "percentile_approx":
             found = np.zeros(len(rows), np.int64)
@@ -264,6 +260,53 @@ class CountedValues:
         kept: Mask = starts != BEGINNING
         kept[settled[before < self._part.limit]] = True
         return kept
+
+
+class OrderedRows:
+    """The rows of versions in the order of their ranks, as a wavelet matrix over the changes from version to version.
+
+    A value adds its rows in its first version, and takes them back after its last one. What versions have is nowhere
+    listed: time and memory go by the number of values and versions times the number of bits of a rank.
+
+    G. Navarro, F. Claude, A. Ordonez: The wavelet matrix. Information Systems 47 (2015).
+
+    Args:
+        first: the first version that has a value.
+        last: the first version after it that does not.
+        ranks: the rank of the value, from 0.
+        counts: its number of rows; all arrays have shape ``(values,)``.
+        versions: the number of versions.
+    """
+
+    def __init__(self, first: Integers, last: Integers, ranks: Integers, counts: Integers, versions: int) -> None:
+        at = np.concatenate([first, last])
+        order = np.argsort(at, kind="stable")
+        self._at = at[order]
+        self._ranks, self._counts = np.concatenate([ranks, ranks])[order], np.concatenate([counts, -counts])[order]
+        self.rows: Integers = np.append(0, np.cumsum(self._counts))[self._changes_until(np.arange(versions))]
+        """Number of rows of each version, shape ``(versions,)``."""
+
+    def ranks_at(self, versions: Integers, places: Integers) -> Integers:
+        """Return the ranks of rows, each at a place, from 0, among the rows of a version; shape ``(places,)``."""
+        found = np.zeros(len(places), np.int64)
+        begin, end = np.zeros(len(places), np.int64), self._changes_until(versions)
+        ranks, counts = self._ranks, self._counts
+        for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
+            is_high = ranks >> bit & 1 == 1
+            low = np.append(0, np.cumsum(~is_high))
+            rows = np.append(0, np.cumsum(np.where(is_high, 0, counts)))
+            rows_below = rows[end] - rows[begin]
+            goes_up = places >= rows_below
+            places = places - np.where(goes_up, rows_below, 0)
+            found += goes_up.astype(np.int64) << bit
+            begin, end = (np.where(goes_up, low[-1] + each - low[each], low[each]) for each in (begin, end))
+            order = np.argsort(is_high, kind="stable")
+            ranks, counts = ranks[order], counts[order]
+        return found
+
+    def _changes_until(self, versions: Integers) -> Integers:
+        """Return the number of changes up to each version."""
+        return np.searchsorted(self._at, versions, side="right")
 
 
 def _changes(*columns: Integers) -> Mask:
