@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
@@ -107,6 +107,15 @@ def joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[
         *(both.right.keys if left and kind in ("inner", "right") else ()),
     )
     return one or tuple((*key, *other) for key in both.left.keys for other in both.right.keys)
+
+
+def check_keys(both: Scopes, condition: JoinCondition, types: Mapping[str, DataType], types_of: TypesOf) -> None:
+    """Check that the keys of a join can be compared; raises NotATableQueryError for nested values."""
+    for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
+        texts = [to_sql(node) for node in nodes]
+        for text, kind in zip(texts, types_of({name: types[name] for name in scope.internals}, texts), strict=True):
+            if isinstance(kind, ArrayType | MapType | StructType):
+                raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
 
 def windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
