@@ -124,8 +124,11 @@ def numbered_select(select: exp.Select) -> NumberedSelect | None:
 
 
 def _aliases(select: exp.Select) -> dict[str, exp.Expr]:
+    """Return the aliases of the SELECT list that no table has, whose columns would be taken for fields of them."""
     items = [item for item in select.expressions if isinstance(item, exp.Alias) and item.find(exp.Window) is None]
-    return {item.alias.lower(): item.this for item in items}
+    read = [part.this for part in (select.args.get("from_"), *(select.args.get("joins") or ())) if part is not None]
+    tables = {table.alias_or_name.lower() for table in read}
+    return {item.alias.lower(): item.this for item in items if item.alias.lower() not in tables}
 
 
 def _named(node: exp.Expr, kind: str, place: int) -> exp.Expr:

@@ -194,6 +194,7 @@ class _Translation:
         grouping = grouping_of(groups.relation)
         assert grouping is not None
         self.waits |= self._final_groups
+        self.longest += grouping.window.size if grouping.window is not None else 0
         self.longest += grouping.closing.lag if grouping.closing is not None else 0
         return groups
 

@@ -38,6 +38,8 @@ OF_TABLES = [
     "SELECT n, count(*) AS c FROM (SELECT *, row_number() OVER (PARTITION BY n ORDER BY k) AS r FROM p) WHERE r <= 2 "
     "GROUP BY n",
     f"SELECT x.k, q.n FROM ({BY_HALF}) x LEFT JOIN q ON x.n = q.n WHERE x.r = 1".format(", k"),
+    "SELECT c.k, c.n AS c FROM p c QUALIFY row_number() OVER (PARTITION BY c.n ORDER BY c.k) = 1",
+    "SELECT k, n + 1 AS m FROM p QUALIFY row_number() OVER (PARTITION BY m ORDER BY k DESC) = 1 AND m > 1",
     "WITH x(j, r) AS (SELECT n, row_number() OVER (PARTITION BY k ORDER BY n) FROM p) SELECT x.j FROM x WHERE r IN (1, 2)",
     "SELECT k FROM q WHERE q.n IN (SELECT p.n FROM p QUALIFY row_number() OVER (ORDER BY p.n DESC, p.k) = 1)",
     "SELECT k, n FROM p QUALIFY row_number() OVER (ORDER BY k) = 1 UNION ALL SELECT k, n FROM q "
@@ -198,6 +200,16 @@ def test_what_cannot_be_numbered_is_refused_with_its_place(select, reason):
 def test_rows_without_an_end_are_never_final():
     with pytest.raises(NotATableQueryError, match="never final"):
         StagedQuery("SELECT k FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY at) = 1", STREAMS, final=True)
+
+
+def test_the_first_rows_of_a_window_wait_for_its_end():
+    sql = "SELECT k FROM s QUALIFY row_number() OVER (PARTITION BY window(at, '9 microseconds') ORDER BY n) = 1"
+    query = StagedQuery(sql, STREAMS, final=True)
+    assert (query.query.waits, query.query.longest) == (True, 9)
+    query.batch([(3, "s", "a", 2), (4, "s", "b", 1), (9, "s", "c", 1)], 8)
+    assert query.results == {}
+    query.batch([], 9)
+    assert query.results == {("b",): 1}
 
 
 def explained(sql, sources):
