@@ -15,11 +15,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructType
-from sqlglot import transpile
+from sqlglot import exp, parse_one
 
 from change_tables import MemoryStore, Row, comparable
+from dual_streaming.streams import Record
+from dual_streaming.tables import EvolvingTable
 from millrace_api.sql.dialect import StreamingSql
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.changes import CHANGE
@@ -36,6 +39,9 @@ COLUMNS = pa.schema([("at", MOMENT), ("k", pa.string()), ("n", pa.int64())])
 
 Event = tuple[int, str, Any, Any]
 """What arrives: its time in microseconds, its source, its key and its value; None deletes a row of a table."""
+
+Contents = Mapping[str, Sequence[tuple[Any, ...]]]
+"""Rows of sources: times in microseconds, keys and values."""
 
 END = 1 << 40
 """A watermark after all events."""
@@ -110,8 +116,8 @@ class StagedQuery:
         self.rows: Counter[Row] = Counter()
         self.late = 0
 
-    def batch(self, events: Iterable[Event], watermark: int) -> None:
-        """Run a batch, and add up its changes."""
+    def batch(self, events: Iterable[Event], watermark: int) -> list[tuple[Row, int]]:
+        """Run a batch, add up its changes, and return them: rows with their periods, and weights."""
         events = list(events)
         records = {source: Rows(self._records(source, events), self.connection) for source in self._sources}
         run = partial(self._run, watermark)
@@ -120,10 +126,14 @@ class StagedQuery:
         changes: Any = builder.rows(self.query.relation, needed, versions=self._versions)
         items = (f"{item} AS i{place}" for place, item in enumerate(self.query.items))
         columns = changes.selectExpr(*items, *CHANGE.names).table.columns
-        for *row, weight in zip(*(column.to_pylist() for column in columns), strict=True):
-            self.rows[comparable(row)] += weight
+        made = [
+            (comparable(row), weight) for *row, weight in zip(*(column.to_pylist() for column in columns), strict=True)
+        ]
+        for row, weight in made:
+            self.rows[row] += weight
         self.rows = Counter({row: weight for row, weight in self.rows.items() if weight})
         assert all(weight > 0 for weight in self.rows.values()), "a row was removed that was not there"
+        return made
 
     def abandoned(self) -> StagedQuery:
         """Return a copy for a batch that is computed and not committed; this query does not see what it does."""
@@ -205,8 +215,25 @@ def _types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> li
 
 @lru_cache(maxsize=1000)
 def _for_duckdb(sql: str) -> str:
-    (text,) = transpile(sql, read=StreamingSql, write="duckdb")
-    return text
+    return parse_one(sql, read=StreamingSql).transform(_with_struct).sql(dialect="duckdb")
+
+
+def _with_struct(node: exp.Expr) -> exp.Expr:
+    """Write ``named_struct('a', x)`` as DuckDB's ``{'a': x}``, and windows that do not slide as such structs."""
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "window":
+        time, length = node.expressions[0].sql(), int(node.expressions[1].name.split()[0])
+        start = f"(epoch_us({time}) - epoch_us({time}) % {length})"
+        ends = f"{{'start': make_timestamp({start}), 'end': make_timestamp({start} + {length})}}"
+        return parse_one(ends, read="duckdb")
+    if not (isinstance(node, exp.Anonymous) and node.name.lower() == "named_struct"):
+        return node
+    pairs = zip(node.expressions[::2], node.expressions[1::2], strict=True)
+    return exp.Struct(
+        expressions=[
+            exp.PropertyEQ(this=exp.to_identifier(key.name), expression=value.transform(_with_struct))
+            for key, value in pairs
+        ]
+    )
 
 
 @cache
@@ -214,6 +241,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'; SET threads = 1")
     connection.execute("CREATE MACRO unix_micros(t) AS epoch_us(t)")
+    connection.execute("CREATE MACRO try_divide(a, b) AS CASE WHEN b <> 0 THEN a / b END")
     return connection
 
 
@@ -225,10 +253,40 @@ def _table(rows: Iterable[Sequence[Any]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=COLUMNS.names).cast(COLUMNS)
 
 
-def duckdb_rows(sql: str, contents: Mapping[str, Sequence[tuple[Any, ...]]]) -> Counter[Row]:
-    """Return the rows of a query over these contents of its sources: times in microseconds, keys and values."""
+def duckdb_rows(sql: str, contents: Contents) -> Counter[Row]:
+    """Return the rows of a query over these contents of its sources."""
     connection = _connection()
     for name, rows in contents.items():
         connection.register(name, _table(rows))
     found = connection.sql(_for_duckdb(sql)).to_arrow_table()
     return Counter(comparable(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+TABLES = {"p": True, "q": True}
+STREAMS = {"s": False, "r": False}
+GRACE = 6
+
+_VALUES = st.integers(0, 2) | st.none()
+
+
+def events(sources: Iterable[str], keys: str = "ab") -> st.SearchStrategy[Event]:
+    """Events of these sources; few keys and values, so that rows meet, and a delete of a table's row now and then."""
+    return st.tuples(st.integers(1, 20), st.sampled_from(sorted(sources)), st.sampled_from(keys), _VALUES).filter(
+        lambda event: event[1] in TABLES or event[3] is not None
+    )
+
+
+def versions_of(seen: Sequence[Event], sources: Mapping[str, bool]) -> dict[int, Contents]:
+    """The contents of sources at every event time."""
+    return {time: contents_at(seen, sources, time) for time in sorted({event[0] for event in seen})}
+
+
+def contents_at(seen: Sequence[Event], sources: Mapping[str, bool], time: int) -> Contents:
+    """The rows of tables at a time, by the reference interpreter, and the records of streams until then."""
+    contents: dict[str, list[tuple[Any, ...]]] = {}
+    for name, is_table in sources.items():
+        own = [event for event in seen if event[1] == name]
+        table = EvolvingTable(Record(at, key, value) for at, _, key, value in own)
+        rows = [(record.t, record.k, record.v) for record in table.at(time).values()]
+        contents[name] = rows if is_table else [(at, key, value) for at, _, key, value in own if at <= time]
+    return contents

@@ -18,6 +18,7 @@ from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
 from millrace_api.sql.dialect import parse_query
 from millrace_api.sql.groups import aggregates, filters_groups
 from millrace_api.sql.own_functions import own_calls, own_name
+from millrace_api.sql.top_rows import row_numbers
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,11 @@ class ParsedQuery:
     def subtracts(self) -> bool:
         """Whether it has EXCEPT or INTERSECT."""
         return self.tree.find(exp.Except, exp.Intersect) is not None
+
+    @cached_property
+    def numbers_rows(self) -> bool:
+        """Whether a SELECT has ``row_number()``."""
+        return any(map(row_numbers, self.tree.find_all(exp.Select)))
 
     @cached_property
     def has_distinct(self) -> bool:

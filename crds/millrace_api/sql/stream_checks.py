@@ -17,10 +17,11 @@ from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
+from millrace_api.sql.top_rows import is_row_number, row_number_problem
 
 _TOP_N = (
-    "for the top N of a key or window write max_by(x, y, N) with GROUP BY, declare builtin: TopK in query.aggregates, "
-    "or write a Python aggregator, as in examples/02-top-destinations.yaml"
+    "for the top N of a key or window write QUALIFY row_number() OVER (PARTITION BY key ORDER BY y DESC) <= N, or "
+    "max_by(x, y, N) with GROUP BY, or declare builtin: TopK in query.aggregates"
 )
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"
@@ -187,12 +188,15 @@ class _StreamCheck:
     def _check_call(self, node: exp.Expr) -> Iterator[Problem]:
         """Check for OVER windows, DISTINCT in aggregates, TABLESAMPLE, PIVOT, and functions that no stream has."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
-        if isinstance(node, exp.Window):
+        if is_row_number(node):
+            problem = row_number_problem(self._text, node)
+            yield from () if problem is None else (problem,)
+        elif isinstance(node, exp.Window):
             message = "OVER needs all records of a partition, and a stream has no end"
             yield self._at(start_of(node), message, f"write GROUP BY for totals; {_TOP_N}")
         elif isinstance(node, exp.Distinct) and not isinstance(node.parent, exp.Select):
             function = node.find_ancestor(exp.Func)
-            counts = isinstance(function, exp.Count)
+            counts = isinstance(function, exp.Count | exp.Sum | exp.Avg)
             if counts and all(self._watermarks[source] for source in set(self._streams.values())):
                 return
             hint = (

@@ -13,6 +13,7 @@ from millrace_api.sql.dialect import problem_at, to_sql
 from millrace_api.sql.groups import group_expressions, is_any_window, is_window, select_aliases
 from millrace_api.sql.intervals import LengthError, interval_micros, literal_text, parse_interval, window_lengths
 from millrace_api.sql.source_table import SourceTable
+from millrace_api.sql.top_rows import row_numbers
 
 
 def window_problems(
@@ -30,7 +31,12 @@ def window_problems(
             if isinstance(column, exp.Column):
                 for name, table in _tables_with(column, scope, tables):
                     yield from _column_problems(text, column, name, table, emit)
-    joins = any(scope.find(exp.Join) or isinstance(scope.expression, exp.Except | exp.Intersect) for scope in scopes)
+    joins = any(
+        scope.find(exp.Join)
+        or isinstance(scope.expression, exp.Except | exp.Intersect)
+        or (isinstance(scope.expression, exp.Select) and row_numbers(scope.expression))
+        for scope in scopes
+    )
     waits = emit is not Emit.ON_UPDATE
     if waits and not windows and not joins:
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"

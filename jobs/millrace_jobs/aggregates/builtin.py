@@ -93,6 +93,8 @@ def compile_aggregate(
     if isinstance(function.this, exp.Distinct):
         if tables and isinstance(function, exp.Count):
             return _count_distinct(call, function, f"a{index}", type_of)
+        if tables and isinstance(function, exp.Sum | exp.Avg) and len(function.this.expressions) == 1:
+            return _sum_distinct(call, function, f"a{index}", type_of)
         return f"{to_sql(call)} needs all values of a key in one place"
     if function.expressions:
         return f"{to_sql(call)} has more than one argument"
@@ -129,6 +131,11 @@ _SCALARS = _NUMBERS | {"boolean", "string", "date", "timestamp", "binary"}
 def is_scalar(spark_type: str) -> bool:
     """Return whether workers can group by, compare and ship values of this type."""
     return spark_type in _SCALARS or spark_type.startswith("decimal")
+
+
+def is_ordered(spark_type: str) -> bool:
+    """Return whether operators on tables can sort values of this type: scalars, and structs of them."""
+    return is_scalar(spark_type) or _is_struct(spark_type)
 
 
 def _is_struct(spark_type: str) -> bool:
@@ -290,6 +297,32 @@ def _count_distinct(call: exp.Expr, count: exp.Count, name: str, type_of: TypeOf
     )
 
 
+def _sum_distinct(call: exp.Expr, function: exp.Sum | exp.Avg, name: str, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split a sum or an average of distinct values into parts whose values operators on tables count.
+
+    The sum of an average of integers is that of decimals, which is exact and has no end.
+    """
+    (argument,) = function.this.expressions
+    value, averages = to_sql(argument), isinstance(function, exp.Avg)
+    kind = type_of(value)
+    if not is_scalar(kind):
+        return f"{to_sql(call)} is over {kind}, which operators cannot add"
+    if averages and _digits(kind) > _AVERAGED_DIGITS:
+        return f"the average of a {kind.upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
+    if not _is_number(kind):
+        value = f"CAST({value} AS DOUBLE)"
+    elif averages and kind.endswith("int"):
+        value = f"CAST({value} AS DECIMAL(20, 0))"
+    value = _input(call, exp.Sum(this=parse_expression(value)))
+    total = _part(f"{name}_sum" if averages else name, "none", value, merge="sum_distinct")
+    if not averages:
+        return BuiltinAggregate(to_sql(call), (total,), f"CAST({name} AS {type_of(to_sql(call))})")
+    count = _part(f"{name}_count", "none", value, merge="count_distinct")
+    whole = total.name if _digits(kind) else f"CAST({total.name} AS DOUBLE)"
+    finish = f"CAST(try_divide({whole}, {count.name}) AS {type_of(to_sql(call))})"
+    return BuiltinAggregate(to_sql(call), (total, count), finish)
+
+
 _LONGEST_LIST = 100
 """Most rows of ``max_by`` and ``min_by``, of which each group has a place for all."""
 
@@ -302,7 +335,7 @@ def _list(call: exp.Expr, function: exp.ArgMax | exp.ArgMin, name: str, type_of:
     value = _input(call, _largest_pair(function))
     for each in (function.this, function.expression):
         kind = type_of(to_sql(each))
-        if not is_scalar(kind) and not _is_struct(kind):
+        if not is_ordered(kind):
             return f"{to_sql(call)} is over {kind}, which operators cannot compare"
     merge = "top" if isinstance(function, exp.ArgMax) else "bottom"
     return BuiltinAggregate(

@@ -17,8 +17,12 @@ from planner_problems import KAFKA, NEAR, TABLE_SINK, problems, source
         ("SELECT p.k FROM p LEFT JOIN q ON p.k = q.k AND p.k > q.n", "that only Spark can evaluate: (p.k > q.n)"),
         ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
         (
-            "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
-            "it has EXCEPT ALL, which counts equal rows (line 1, column 8 of the SQL); write EXCEPT",
+            "SELECT k, row_number() OVER (ORDER BY n) + 1 AS r FROM p QUALIFY row_number() OVER (ORDER BY n) = 1",
+            "from the number of a row (line 1, column 11 of the SQL); compute it in a SELECT around this one",
+        ),
+        (
+            "SELECT k, array(n) AS ns FROM p QUALIFY row_number() OVER (PARTITION BY k ORDER BY n) = 1",
+            "(line 1, column 41 of the SQL); leave that column out, or CAST it to STRING",
         ),
         (
             "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
@@ -97,6 +101,24 @@ def test_what_workers_cannot_merge_is_held_back_by_operators_on_tables():
 def test_the_percentage_of_a_percentile_is_one_number():
     [problem] = problems("SELECT n, percentile(n, array(0.1, 0.9)) AS c FROM p GROUP BY n")
     assert "has a percentage that is not a number from 0 to 1" in problem
+
+
+LATEST = "SELECT k, n FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY at DESC)"
+
+
+def test_the_first_rows_of_a_stream_need_a_key_and_a_sink_that_replaces_rows():
+    kafka = {"kafka": {**KAFKA, "topic": "out"}}
+    assert problems(f"{LATEST} = 1") == problems(f"{LATEST} = 1", kafka) == []
+    [unidentified] = problems(f"{LATEST} <= 2")
+    assert "does not say which columns identify a row" in unidentified
+    [unshown] = problems(f"{LATEST} <= 2", kafka)
+    assert "the rows of the result change, which kafka cannot show; write the results to sink.table" in unshown
+
+
+@pytest.mark.parametrize("emit", ["OnWindowClose", "OnWindowEnd"])
+def test_the_first_rows_of_keys_are_never_final(emit):
+    [problem] = problems(f"{LATEST} = 1", sources={"s": source("s")}, emit=emit)
+    assert "never final" in problem
 
 
 def test_the_number_of_first_rows_has_a_limit():

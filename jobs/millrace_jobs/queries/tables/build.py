@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM,
 from millrace_jobs.queries.tables.operators.on_time import OnTimeRecords
 from millrace_jobs.queries.tables.operators.result_emission import ResultEmission
 from millrace_jobs.queries.tables.operators.sessions import START, SessionAggregate
+from millrace_jobs.queries.tables.operators.unfolding import ListedRows, RepeatedRows
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 from millrace_jobs.queries.tables.pair_conditions import ArrowCondition, compiled_condition
 from millrace_jobs.queries.tables.relations import (
@@ -43,9 +44,11 @@ from millrace_jobs.queries.tables.relations import (
     KeptRecords,
     PairFilter,
     Relation,
+    Repeated,
     Scan,
     Selection,
     Static,
+    TopRows,
     Union,
     Upserted,
     contents_of,
@@ -111,6 +114,13 @@ class RelationBuilder:
             return self._sessions(relation)
         if isinstance(relation, Grouping):
             return self._grouping(relation, versions=versions and not relation.final)
+        if isinstance(relation, TopRows):
+            name, number = relation.groups.parts[0].name, relation.number if relation.number in needed else ""
+            listed = partial(ListedRows, rows=name, columns=relation.columns, number=number)
+            return self._grouping(relation.groups, versions=versions and not relation.groups.final, unfolded=listed)
+        if isinstance(relation, Repeated):
+            repeated = partial(RepeatedRows, counts=relation.counts, common=relation.common)
+            return self._grouping(relation.groups, versions=versions and not relation.groups.final, unfolded=repeated)
         if isinstance(relation, Union):
             return self._union(relation, needed, versions=versions)
         if isinstance(relation, KeptRecords):
@@ -173,7 +183,10 @@ class RelationBuilder:
             ]
         return reduce(lambda one, other: one.unionByName(other), inputs)
 
-    def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
+    def _grouping(
+        self, grouping: Grouping, *, versions: bool, unfolded: Callable[[pa.Schema], TableOperator] | None = None
+    ) -> DataFrame:
+        """Return the changes of groups, or what the operator that ``unfolded`` makes for them makes of these."""
         closing = grouping.closing
         keys = [(sql, name) for sql, name in grouping.keys]
         if closing is not None:
@@ -199,6 +212,8 @@ class RelationBuilder:
         operator: TableOperator = groups
         if self.query.ahead and is_last:
             operator = OperatorChain(groups, Emission(groups.output, tuple(groups.keys.names), self.query.ahead))
+        if unfolded is not None:
+            operator = OperatorChain(groups, unfolded(groups.output))
         changes = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
         if not grouping.final or closing is None:
             return changes
@@ -350,10 +365,10 @@ def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> Grou
     match part.merge:
         case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
             return DeviationPart(part.name, part.merge)
-        case "count_distinct" | "percentile" | "percentile_approx":
+        case "count_distinct" | "sum_distinct" | "percentile" | "percentile_approx":
             return CountedPart(part.name, part.merge, kind, fraction=part.fraction)
         case "top" | "bottom":
-            return CountedPart(part.name, part.merge, kind, settles_after, limit=part.limit)
+            return CountedPart(part.name, part.merge, kind, settles_after, limit=part.limit, orders=part.orders)
         case "min" | "max" if part.counted:
             return CountedPart(part.name, part.merge, kind, settles_after)
         case "sum" | "min" | "max":

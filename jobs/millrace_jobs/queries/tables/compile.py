@@ -30,6 +30,7 @@ from millrace_jobs.queries.tables.needs import (
     counts_distinct,
     holds_back,
     keeps_times,
+    numbers_rows,
     reads_tables,
     shortest_delay,
     subtracts_streams,
@@ -75,7 +76,8 @@ def compile_tables(
     held = holds_back(spec)
     meant = parsed.written_out
     counts, sessions = counts_distinct(spec, meant), changes_sessions(spec, meant)
-    beyond_spark = held or keeps_times(spec) or counts or sessions
+    numbers = numbers_rows(spec, meant)
+    beyond_spark = held or keeps_times(spec) or counts or sessions or numbers
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, meant):
         return compile_native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
@@ -117,6 +119,9 @@ def compile_tables(
             message = f"the query counts distinct values, and {refused}"
             hint = reason.hint or "leave that out, or write approx_count_distinct"
             raise MillraceError(Problem(message, hint, line=line, field=_SQL)) from None
+        if numbers and not reads_tables(spec):
+            message = f"the query has row_number(), and {refused}"
+            raise MillraceError(Problem(message, reason.hint or "leave that out", line=line, field=_SQL)) from None
         if not reads_tables(spec) and not subtracts_streams(spec, meant):
             return compile_native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
         if not reads_tables(spec):
@@ -126,7 +131,8 @@ def compile_tables(
         raise MillraceError(Problem(f"the query reads a table, and {refused}", hint, line=line, field=_SQL)) from None
     if is_native and wrong_in_spark(query.relation) is None:
         return compile_native(spec, parsed, schemas, _CHOSEN)
-    if closes and not held and not counts and not reads_tables(spec) and _joins_only_groups(query.relation):
+    by_spark = not (held or counts or numbers or reads_tables(spec))
+    if closes and by_spark and _joins_only_groups(query.relation):
         return compile_native(spec, parsed, schemas, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"

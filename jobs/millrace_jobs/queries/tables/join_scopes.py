@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
@@ -120,6 +120,15 @@ def either_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple
     left, right = ({pair[place] for pair in pairs} for place in range(2))
     identify = left in map(set, both.left.keys) and right in map(set, both.right.keys)
     return (tuple(either(*pair) for pair in pairs),) if identify and len(left) == len(right) == len(pairs) else ()
+
+
+def check_keys(both: Scopes, condition: JoinCondition, types: Mapping[str, DataType], types_of: TypesOf) -> None:
+    """Check that the keys of a join can be compared; raises NotATableQueryError for nested values."""
+    for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
+        texts = [to_sql(node) for node in nodes]
+        for text, kind in zip(texts, types_of({name: types[name] for name in scope.internals}, texts), strict=True):
+            if isinstance(kind, ArrayType | MapType | StructType):
+                raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
 
 def windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:

@@ -22,6 +22,7 @@ from millrace_jobs.queries.tables.relations import (
     Grouping,
     GroupPart,
     KeptRecords,
+    Repeated,
     Selection,
     Union,
     contents_of,
@@ -57,13 +58,16 @@ class SetOperations:
         """Return the rows, each once."""
         return self._groups(rows, (), "DISTINCT")
 
-    def difference(self, left: Scope, right: Scope, operation: Difference) -> Scope:
-        """Return the rows of the left side that the right side does not have (EXCEPT) or has (INTERSECT), each once."""
+    def difference(self, left: Scope, right: Scope, operation: Difference, *, counted: bool = False) -> Scope:
+        """Return the rows of the left side that the right side does not have (EXCEPT) or has (INTERSECT), each once.
+
+        With ALL, they are ``counted``: EXCEPT takes as many away as the right side has, and INTERSECT has as many as
+        both sides have.
+        """
         rows = self._united(left, right, operation, (("1L", "0L"), ("0L", "1L")))
-        counted = [name.internal for name in rows.names[-2:]]
+        counts = [name.internal for name in rows.names[-2:]]
         parts = [
-            GroupPart(each, self._column(label, LongType()), "sum")
-            for each, label in zip(counted, _LABELS, strict=True)
+            GroupPart(each, self._column(label, LongType()), "sum") for each, label in zip(counts, _LABELS, strict=True)
         ]
         groups = self._groups(replace(rows, names=rows.names[:-2]), parts, operation)
         if Contents.TABLE not in (left.contents, right.contents) and not groups.bounds:
@@ -71,6 +75,10 @@ class SetOperations:
                 f"its {operation} would keep rows of streams forever: select a column of event time, or a window, too"
             )
         own, other = (part.name for part in parts)
+        if counted:
+            assert isinstance(groups.relation, Grouping)
+            repeated = Repeated(groups.relation, (own, other), common=operation == "INTERSECT")
+            return replace(groups, relation=repeated, keys=())
         where = f"{own} > 0 AND {other} {'=' if operation == 'EXCEPT' else '>'} 0"
         return replace(groups, relation=Selection(groups.relation, where))
 

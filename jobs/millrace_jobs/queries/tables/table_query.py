@@ -38,8 +38,10 @@ from millrace_jobs.queries.tables.relations import (
     Join,
     KeptRecords,
     Relation,
+    Repeated,
     Scan,
     Selection,
+    TopRows,
     Union,
     Upserted,
     below,
@@ -47,6 +49,7 @@ from millrace_jobs.queries.tables.relations import (
     groups_of,
     joins_streams,
     lag_of,
+    top_rows_of,
     wrong_in_spark,
 )
 from millrace_jobs.queries.tables.scopes import internals_in, with_labels
@@ -127,7 +130,9 @@ class TableQuery(Execution):
     @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group, which sessions merge."""
-        groups = self.groups
+        groups, top = self.groups, top_rows_of(self.relation)
+        if top is not None and top.limit == 1:
+            return contents_of(top.groups.input) is Contents.RECORDS
         if groups is None or groups.session:
             return False
         return groups.replaces and contents_of(groups.input) is Contents.RECORDS
@@ -306,6 +311,19 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
         values = f", with all values of {', '.join(counted)}" if counted else ""
         yield f"group    by {keys}{window}; {state}{values}"
+    elif isinstance(relation, TopRows):
+        yield from _relation_steps(relation.groups.input)
+        keys = ", ".join(sql for sql, _ in relation.groups.keys if not sql.startswith(WINDOW))
+        if relation.groups.window is not None:
+            keys = f"{keys}{' and ' if keys else ''}window of {seconds(relation.groups.window.size)}"
+        kept = "these rows" if contents_of(relation.groups.input) is Contents.RECORDS else "all rows"
+        until = "forever" if relation.groups.closing is None else "until the watermark passes them"
+        rows = "first row" if relation.limit == 1 else f"first {relation.limit} rows"
+        yield f"top      {rows}{f' of each {keys}' if keys else ''}, by {relation.order}; state of {kept}, {until}"
+    elif isinstance(relation, Repeated):
+        yield from _relation_steps(relation.groups)
+        of_both = "as both counts have" if relation.common else "as the first count is more than the second"
+        yield f"repeat   rows as often {of_both}: {', '.join(relation.counts)}"
     elif isinstance(relation, Scan):
         if relation.where:
             yield f"filter   {relation.where}; over the changelog of {relation.source}, before its rows are kept"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
+from millrace_api.sql.top_rows import row_numbers
 from millrace_jobs.queries.tables.clauses import plain_select, set_operation
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes, without_sessions
@@ -25,6 +26,7 @@ from millrace_jobs.queries.tables.join_inputs import (
 )
 from millrace_jobs.queries.tables.join_order import has_free_order, has_key
 from millrace_jobs.queries.tables.join_scopes import (
+    check_keys,
     either_keys,
     equal_columns,
     join_type,
@@ -50,7 +52,7 @@ from millrace_jobs.queries.tables.relations import (
     below,
     contents_of,
     emits_at_once,
-    groups_of,
+    grouping_of,
     keeps_records,
     texts_of,
 )
@@ -74,6 +76,7 @@ from millrace_jobs.queries.tables.scopes import (
 )
 from millrace_jobs.queries.tables.set_operations import SetOperations
 from millrace_jobs.queries.tables.table_query import TableQuery
+from millrace_jobs.queries.tables.top_rows import TopRowsTranslation, numbered_select
 
 _EXISTS: dict[bool, Existing] = {False: "semi", True: "anti"}
 
@@ -151,6 +154,15 @@ class _Translation:
         if isinstance(inner, exp.SetOperation):
             return self._combined(inner)
         select = plain_select(inner)
+        numbered = numbered_select(select)
+        if numbered is None:
+            return self._rows_of(select)
+        top = TopRowsTranslation(self._types, self._internal, self.labels, self._final_groups)
+        rows = self._waiting(top.result(self._rows_of(numbered.plain), numbered))
+        return self._distinct(rows) if select.args.get("distinct") else rows
+
+    def _rows_of(self, select: exp.Select) -> Scope:
+        """Return the scope of the rows of a SELECT that does not number them."""
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_joins, self._final_groups
         if groups and own_sessions(select):  # what is below must not change any more
@@ -167,7 +179,8 @@ class _Translation:
         operation = set_operation(query)
         left, right = self.select(query.this), self.select(query.expression)
         if operation != "UNION":
-            return self._waiting(self._sets.difference(left, right, operation))
+            counted = not query.args.get("distinct")
+            return self._waiting(self._sets.difference(left, right, operation, counted=counted))
         rows = self._sets.union(left, right)
         return self._distinct(rows) if query.args.get("distinct") else rows
 
@@ -180,10 +193,11 @@ class _Translation:
         return SetOperations(self._types, self._types_of, self._internal, self.labels, self._final_groups)
 
     def _waiting(self, groups: Scope) -> Scope:
-        """Return the scope of new groups, for which a row may wait."""
-        grouping = groups_of(groups.relation)
+        """Return the scope of rows that are made of new groups, for which a row may wait."""
+        grouping = grouping_of(groups.relation)
         assert grouping is not None
         self.waits |= self._final_groups
+        self.longest += grouping.window.size if grouping.window is not None else 0
         self.longest += grouping.closing.lag if grouping.closing is not None else 0
         return groups
 
@@ -295,7 +309,7 @@ class _Translation:
             condition.keys.append((one, one.copy()))
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key", "write ON a.key = b.key")
-        self._check_keys(both, condition)
+        check_keys(both, condition, self._types, self._types_of)
         scope = self._merged(self._joined(both, kind, condition), both, kind, using)
         if condition.others and kind == "inner":
             where = " AND ".join(f"({to_sql(part)})" for part in condition.others)
@@ -307,7 +321,7 @@ class _Translation:
         select, kind = plain_select(existence.query), _EXISTS[existence.negated]
         wheres: list[exp.Expr] = []
         items: list[exp.Expr]
-        if select.args.get("group") is not None or own_aggregates(select):
+        if select.args.get("group") is not None or own_aggregates(select) or row_numbers(select):
             inner = self.select(select)
             items = [exp.column(name.internal) for name in inner.names]
         else:
@@ -337,7 +351,7 @@ class _Translation:
         if not condition.keys:
             reason = "its EXISTS, IN, SEMI JOIN or ANTI JOIN has no key"
             raise NotATableQueryError(reason, "compare a.key = b.key in it")
-        self._check_keys(both, condition)
+        check_keys(both, condition, self._types, self._types_of)
         joined = self._joined(both, kind, condition)
         times = {name: lag for name, lag in joined.times.items() if name in left.internals}
         return replace(joined, names=left.names, times=times, keys=left.keys, other_keys=left.other_keys)
@@ -345,14 +359,6 @@ class _Translation:
     def _merged(self, scope: Scope, both: Scopes, kind: JoinType, using: Sequence[str]) -> Scope:
         """Return the scope of a join with the columns of USING, or of NATURAL, once."""
         return with_merged_columns(scope, both, kind, using, self._types, self._types_of, self._internal)
-
-    def _check_keys(self, both: Scopes, condition: JoinCondition) -> None:
-        for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
-            texts = [to_sql(node) for node in nodes]
-            types = {name: self._types[name] for name in scope.internals}
-            for text, kind in zip(texts, self._types_of(types, texts), strict=True):
-                if isinstance(kind, ArrayType | MapType | StructType):
-                    raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
     def _joined(self, both: Scopes, kind: JoinType, condition: JoinCondition) -> Scope:
         preserved: dict[Side, bool] = {"left": kind not in ("inner", "right"), "right": kind in ("right", "full")}
