@@ -270,7 +270,10 @@ class RelationBuilder:
         operands = {side: [sql for sql, _ in join.operands(side)] for side in _SIDES}
         read = {side: columns_in([*join.keys[side], *periods.get(side, ()), *operands[side]]) for side in _SIDES}
         # a row keeps the columns that its keys and periods are made of only if something else needs them
-        kept = {"left": needed, "right": needed if join.type not in _KEPT else frozenset()}
+        kept: dict[Side, frozenset[str]] = {
+            "left": needed,
+            "right": needed if join.type not in _KEPT else frozenset(),
+        }
         for side in _SIDES:  # until when a result can change follows from the records of streams alone
             if contents_of(getattr(join, side)) is Contents.TABLE:
                 kept[side] = kept[side].difference(CLOSINGS.names)

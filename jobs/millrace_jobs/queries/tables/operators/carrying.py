@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -54,7 +54,7 @@ class Carrying:
         result.changes = self._both(result.changes, carried)
         return result
 
-    def _both(self, made: Iterator[pa.Table] | Sequence[pa.Table], carried: pa.Table) -> Iterator[pa.Table]:
+    def _both(self, made: Iterable[pa.Table], carried: pa.Table) -> Iterator[pa.Table]:
         for table in made:
             yield self._widened(table, carried=False)
         yield self._widened(carried, carried=True)
