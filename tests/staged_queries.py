@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from millrace_jobs.changes import CHANGE
 from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, TableOperator
 from millrace_jobs.queries.tables.scopes import InputTraits, internals_in
+from millrace_jobs.queries.tables.stages import Fork
 from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.translation import translate
 from millrace_jobs.sources.base import CHANGED
@@ -47,7 +48,7 @@ END = 1 << 40
 """A watermark after all events."""
 
 
-_NAMED = re.compile(r"([A-Za-z_]\w*)(?: AS (\w+))?")
+_NAMED = re.compile(r"(?!true\b)([A-Za-z_]\w*)(?: AS (\w+))?")
 
 
 class Rows:
@@ -77,10 +78,6 @@ class Rows:
     def unionByName(self, other: Rows) -> Rows:  # noqa: N802 - as above
         return Rows(pa.concat_tables([self.table, other.table.select(self.columns)]), self.connection)
 
-    def fillna(self, value: int, columns: Sequence[str]) -> Rows:
-        filled = (f"coalesce({name}, {value}L) AS {name}" if name in columns else name for name in self.columns)
-        return self.selectExpr(*filled)
-
     def _query(self, sql: str) -> Rows:
         self.connection.register("given", self.table)
         made = self.connection.sql(_for_duckdb(sql)).to_arrow_table()
@@ -96,9 +93,18 @@ class StagedQuery:
         sources: the names of its sources, and whether each is a table.
         final: whether only results that can no longer change are wanted.
         versions: whether the result has all versions.
+        once: whether what both sides of a join read is computed once.
     """
 
-    def __init__(self, sql: str, sources: Mapping[str, bool], *, final: bool = False, versions: bool = False) -> None:
+    def __init__(
+        self,
+        sql: str,
+        sources: Mapping[str, bool],
+        *,
+        final: bool = False,
+        versions: bool = False,
+        once: bool = False,
+    ) -> None:
         types = {column.name: column.dataType for column in from_arrow_schema(COLUMNS)}
         self._sources = sources
         self.query: TableQuery = translate(
@@ -107,6 +113,8 @@ class StagedQuery:
             _types_of,
             partitions=1, final_joins=final, final_groups=final,
         )  # fmt: skip
+        if once:
+            self.query = replace(self.query, once=tuple(each.name for each in self.query.common))
         self._versions = versions
         self.connection = _connection()
         self._stores: dict[int, MemoryStore] = {}
@@ -163,6 +171,11 @@ class StagedQuery:
         return found
 
     @property
+    def stages(self) -> int:
+        """The number of stages that have had input."""
+        return len(self._kept)
+
+    @property
     def kept(self) -> int:
         """The number of rows in the state of all stages."""
         return sum(self._kept.values())
@@ -198,9 +211,12 @@ class _Builder(RelationBuilder):
 
     run: Callable[[int, TableOperator, Sequence[pa.Table]], pa.Table] = field(kw_only=True)
 
-    def _stage(
-        self, operator: TableOperator, inputs: list[Any], keys: Sequence[Sequence[str]], buckets: int = BUCKETS
-    ) -> Any:
+    def stage(self, operator: TableOperator, inputs: Any, keys: Sequence[Sequence[str]], buckets: int = BUCKETS) -> Any:
+        if isinstance(inputs, Fork):
+            alone = [own.columns for own in inputs.inputs]
+            kept = [inputs.rows.where(own.keeps) for own in inputs.inputs]
+            named = [[f"{column} AS {name}" for name, column in columns.items()] for columns in alone]
+            inputs = [rows.selectExpr(*texts) for rows, texts in zip(kept, named, strict=True)]
         made = self.run(next(self._numbers), operator, [rows.table for rows in inputs])
         return Rows(made, inputs[0].connection)
 

@@ -15,7 +15,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
-from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.dialect import parse_query, without_materialized
 from millrace_api.sql.groups import aggregates, filters_groups
 from millrace_api.sql.own_functions import own_calls, own_name
 from millrace_api.sql.top_rows import row_numbers
@@ -25,7 +25,8 @@ from millrace_api.sql.top_rows import row_numbers
 class ParsedQuery:
     """One SELECT (or WITH, or UNION).
 
-    All readers share its tree, in several threads at once, so none may change it: see ``copy``.
+    All readers share its tree, in several threads at once, so none may change it: see ``copy``. The text is one that
+    Spark accepts: only the tree has what the query asks for its CTEs (``AS MATERIALIZED``).
     """
 
     text: str
@@ -120,4 +121,4 @@ def _parsed(text: str, aggregates: frozenset[str]) -> ParsedQuery:
         aggregate = exp.AnonymousAggFunc(this=own_name(call), expressions=call.expressions)
         aggregate.meta.update(call.meta)
         call.replace(aggregate)
-    return ParsedQuery(text, tree)
+    return ParsedQuery(without_materialized(text), tree)

@@ -81,8 +81,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
         return compile_aggregator(spec.query.python, schemas)
     for name, schema in schemas.items():
         spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
-    sql = spec.query.sql
-    assert sql is not None
+    query = parsed_sql(spec)
     if spec.query.functions is not None:
         check_own_functions(spec.query)
         register(spark, functions_of(spec.query))
@@ -90,11 +89,10 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     check_own_aggregates(spec, aggregators)
     register_aggregates(spark, aggregators)
     try:
-        check_scope(spark, sql)
-        result = spark.sql(sql).schema
+        check_scope(spark, query.text)
+        result = spark.sql(query.text).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    query = parsed_sql(spec)
     chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators)
     execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
     return CompiledQuery(execution, result, query.aggregates)

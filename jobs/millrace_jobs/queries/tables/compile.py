@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
+from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.ctes import cte_of
 from millrace_api.sql.dialect import problem_at
 from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups, untimed_outer_joins
 from millrace_api.sql.own_functions import own_calls, own_name
@@ -97,7 +100,7 @@ def compile_tables(
             query = _results_held_back(translated(final_joins=not eager_joins), holds, spec)
         elif held:
             query = _held_back(query, spec)
-        query = replace(query, functions=_own_types(spec, meant))
+        query = replace(query, functions=_own_types(spec, meant)).with_reads_by_cost()
         if spec.sink.has_history:
             query = _with_versions(query)
         elif keeps_times(spec):
@@ -171,7 +174,8 @@ def compile_native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Sche
     }
     meant = query.written_out
     scopes = meant.scopes()
-    problems = list(mixed_semi_joins(query.text, scopes, tables))
+    problems = list(_not_materialized(meant, reason))
+    problems += list(mixed_semi_joins(query.text, scopes, tables))
     if spark_checks_streams(spec.spark_conf):
         problems += untimed_outer_joins(query.text, scopes, tables)
         problems += () if problems else _not_updated(spec, meant, tables, reason)
@@ -180,6 +184,16 @@ def compile_native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Sche
     if problems:
         raise MillraceError(*(replace(problem, field=_SQL) for problem in problems))
     return Native(query, reason)
+
+
+def _not_materialized(query: ParsedQuery, reason: str) -> Iterator[Problem]:
+    """Yield the CTEs that the SQL asks to compute once, and that Spark's own plan computes for each reader."""
+    read = Counter(map(cte_of, (subquery.this for subquery in query.tree.find_all(exp.Subquery))))
+    for cte, times in read.items():
+        if cte is not None and cte.materialized and times > 1:
+            plan = f"Spark's own plan, which runs the query because {reason},"
+            message = f"{cte.name} is AS MATERIALIZED, and {plan} computes it for each reader"
+            yield Problem(message, "leave MATERIALIZED out")
 
 
 def _not_updated(spec: Spec, query: ParsedQuery, tables: Mapping[str, SourceTable], reason: str) -> Iterator[Problem]:

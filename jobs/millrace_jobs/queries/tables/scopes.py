@@ -16,7 +16,7 @@ from sqlglot import exp
 from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.join_conditions import Bound, Side, TimeRange
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Static
+from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Selection, Static, below, texts_of
 
 _INTERNAL = re.compile(r"\bc\d+\b")
 _EITHER = ("coalesce", "nvl", "ifnull")
@@ -30,6 +30,25 @@ def with_labels(text: str, labels: Mapping[str, str]) -> str:
 def internals_in(text: str) -> set[str]:
     """Return the internal names in a text."""
     return set(_INTERNAL.findall(text))
+
+
+def columns_in(texts: Iterable[str]) -> set[str]:
+    """Return the internal columns in SQL texts, also those of which only a field is read."""
+    found = (column for text in texts if text for column in parse_expression(text).find_all(exp.Column))
+    return {column.parts[0].name for column in found}
+
+
+def columns_read(
+    relation: Relation, items: Sequence[str], labels: Mapping[str, str], types: Mapping[str, DataType]
+) -> Iterator[str]:
+    """Yield the columns of sources that a result needs, with their types; ``items`` are its columns as SQL."""
+    relations = list(below(relation))
+    texts = (*items, *(text for each in relations for text in texts_of(each)))
+    read = {name for text in texts for name in internals_in(text)}
+    for source in relations:
+        if isinstance(source, Scan | Static):
+            internals = (internal for _, internal in source.columns if internal in read)
+            yield from (f"{labels[each]} {types[each].simpleString()}" for each in internals)
 
 
 class NotATableQueryError(Exception):
@@ -206,6 +225,19 @@ def renamed(names: Sequence[Name], table: exp.Expr) -> tuple[Name, ...]:
     if len(columns) != len(names):
         raise NotATableQueryError(f"its alias {alias} names {len(columns)} of {len(names)} columns", "name all of them")
     return tuple(replace(name, table=alias, column=column) for name, column in zip(names, columns, strict=True))
+
+
+def with_names(scope: Scope, own: Mapping[str, str]) -> Scope:
+    """Return the scope of the same rows with other internal names, by those that its columns have."""
+    names = tuple(
+        replace(name, internal=own[name.internal], end=own[name.end] if name.end else "") for name in scope.names
+    )
+    times, bounds = (
+        {own[name]: lag for name, lag in each.items() if name in own} for each in (scope.times, scope.bounds)
+    )
+    keys = tuple(tuple(own[name] for name in key) for key in scope.keys if own.keys() >= set(key))
+    relation = Selection(scope.relation, "", tuple(own.items()))
+    return replace(scope, relation=relation, names=names, times=times, bounds=bounds, keys=keys)
 
 
 def scope_of_source(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql.types import DataType
@@ -45,16 +45,12 @@ from millrace_jobs.queries.tables.relations import (
     Existing,
     Join,
     JoinType,
-    Relation,
-    Scan,
     Selection,
     Static,
-    below,
     contents_of,
     emits_at_once,
     grouping_of,
     keeps_records,
-    texts_of,
 )
 from millrace_jobs.queries.tables.scopes import (
     InputTraits,
@@ -63,8 +59,8 @@ from millrace_jobs.queries.tables.scopes import (
     Scope,
     Scopes,
     bounds_of,
+    columns_read,
     either_in,
-    internals_in,
     literal_in,
     located,
     match_of,
@@ -73,8 +69,10 @@ from millrace_jobs.queries.tables.scopes import (
     times_of,
     unstarred,
     with_labels,
+    with_names,
 )
 from millrace_jobs.queries.tables.set_operations import SetOperations
+from millrace_jobs.queries.tables.shared_reads import CommonRead, common_read
 from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.top_rows import TopRowsTranslation, numbered_select
 
@@ -121,12 +119,13 @@ def translate(
         waits=translation.waits,
         longest=translation.longest,
         labels=translation.labels,
-        columns=tuple(translation.columns_read(scope.relation, items)),
+        columns=tuple(columns_read(scope.relation, items, translation.labels, translation._types)),
         partitions=partitions,
         stream_join_buckets=stream_join_buckets(partitions),
         wakes=not emits_at_once(scope.relation),
         key=keys[0] if keys else None,
         other_keys=tuple(keys[1:]),
+        common=tuple(translation.common.values()),
     )
 
 
@@ -143,6 +142,8 @@ class _Translation:
         self.labels: dict[str, str] = {}
         self.longest = 0
         self.waits = False
+        self.common: dict[tuple[str, bool, bool], CommonRead] = {}
+        self._first: dict[tuple[str, bool, bool], tuple[Scope, int]] = {}
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of the result of a SELECT, or of a set operation."""
@@ -200,16 +201,6 @@ class _Translation:
         self.longest += grouping.window.size if grouping.window is not None else 0
         self.longest += grouping.closing.lag if grouping.closing is not None else 0
         return groups
-
-    def columns_read(self, relation: Relation, items: Sequence[str]) -> Iterator[str]:
-        """Yield the columns of sources that a result needs, with their types."""
-        relations = list(below(relation))
-        read = {name for text in (*items, *(text for each in relations for text in texts_of(each)))
-                for name in internals_in(text)}  # fmt: skip
-        for source in relations:
-            if isinstance(source, Scan | Static):
-                internals = (internal for _, internal in source.columns if internal in read)
-                yield from (f"{self.labels[each]} {self._types[each].simpleString()}" for each in internals)
 
     def _rows(self, select: exp.Select, *, asked: bool = False) -> tuple[Scope, list[exp.Expr]]:
         """Return the scope of FROM with its joins, and the conditions of WHERE that are left over.
@@ -273,13 +264,30 @@ class _Translation:
             return scope
         alias = table.alias_or_name.lower()
         if isinstance(table, exp.Subquery):
-            inner = self.select(table.this) if isinstance(table.unnest(), exp.Query) else self._read(table.this)
+            inner = self._subquery(table) if isinstance(table.unnest(), exp.Query) else self._read(table.this)
             visible = [name for name in inner.names if not name.merged]
             return replace(inner, names=renamed(visible, table)) if alias else inner
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
         return scope_of_source(source, table, self._types, self._internal)
+
+    def _subquery(self, table: exp.Subquery) -> Scope:
+        """Return the scope of a subquery; one that is read again is the same relation, with names of its own."""
+        query = table.this
+        form = (to_sql(query), self._final_joins, self._final_groups)
+        if form not in self._first:
+            before = self.longest
+            scope = self.select(query)
+            self._first[form] = (scope, self.longest - before)
+            return scope
+        scope, longest = self._first[form]
+        self.longest += longest
+        read = self.common.get(form) or common_read(table, scope.relation, self.common.values())
+        self.common[form] = replace(read, readers=read.readers + 1)
+        own = {name: self._internal(self.labels[name]) for name in scope.internals}
+        self._types.update((new, self._types[name]) for name, new in own.items())
+        return with_names(scope, own)
 
     def _join(
         self, left: Scope, right: Scope, join: exp.Join, parts: list[exp.Expr], wheres: list[exp.Expr]
