@@ -18,10 +18,10 @@ from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has
 from millrace_jobs.queries.tables.join_inputs import (
     as_input,
     as_table,
+    check_kept_rows,
     enriched,
     filtered_input,
     filtered_rows,
-    is_source_table,
     passing,
 )
 from millrace_jobs.queries.tables.join_order import has_free_order, has_key
@@ -50,7 +50,6 @@ from millrace_jobs.queries.tables.relations import (
     contents_of,
     emits_at_once,
     grouping_of,
-    keeps_records,
 )
 from millrace_jobs.queries.tables.scopes import (
     InputTraits,
@@ -384,33 +383,14 @@ class _Translation:
         both = Scopes(inputs["left"], inputs["right"])
         match = match_of(condition.range) if both.are_streams else None
         self.longest += match.longest if match is not None else 0
-        if not both.are_streams and condition.range is not None:
-            reason = "it compares event time with a column of a table, which has versions instead"
-            hint = "leave the comparison out: a record meets the version of a row that is valid at its time"
-            raise NotATableQueryError(reason, hint)
-        tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
-        if len(tables) == 1 and preserved[tables[0]] and not is_source_table(inputs[tables[0]].relation):
-            raise NotATableQueryError(
-                f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
-                "upserts of their own",
-                "keep the rows of a source that is a table, or of the stream",
-            )
-        if any(keeps_records(scope.relation) for scope in inputs.values()):
-            raise NotATableQueryError(
-                "it joins the rows of a UNION of a stream and a table, which would be kept forever"
-            )
+        check_kept_rows(both, preserved, bounded=match is not None, ranged=condition.range is not None, kind=kind)
         lag: dict[Side, int | None] = {"left": both.left.lag, "right": both.right.lag}
-        if match is None and None in lag.values():
-            raise NotATableQueryError(
-                "it joins a table with the result of an outer join that keeps rows of a table, or whose range of event "
-                "time does not end an interval after an event time, so that all versions of the table would be kept "
-                "forever"
-            )
         filtered = None
         if condition.others and kind != "inner":
             types = {name: self._types[name] for scope in inputs.values() for name in scope.internals}
             filtered = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
-        final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
+        of_tables = both.left.contents is both.right.contents is Contents.TABLE
+        final = self._final_joins and not of_tables  # rows of two tables have no end at which they are final
         relation = Join(
             as_input(both.left, keys["left"]), as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, filtered,
