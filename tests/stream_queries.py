@@ -166,6 +166,8 @@ REFUSED = [
             "is a column of e and an alias", "another name"),
     Refused("SELECT who, n + 1 AS m, row_number() OVER (ORDER BY m) AS r FROM e QUALIFY r = 1", "line 1, column 53",
             "has no aliases of this list", "QUALIFY"),
+    Refused("SELECT who FROM e GROUP BY who QUALIFY row_number() OVER (ORDER BY at DESC) = 1", "line 1, column 68",
+            "at is not in GROUP BY", "any_value"),
     Refused("SELECT who, count(*) AS k FROM e GROUP BY who QUALIFY row_number() OVER (ORDER BY count(*)) = 1",
             "line 1, column 47", "no aggregates in QUALIFY", "an alias"),
     Refused("SELECT n FROM e FETCH FIRST 3 ROWS ONLY", "line 1, column 17", "no FETCH", "write LIMIT"),

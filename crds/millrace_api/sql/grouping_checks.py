@@ -23,6 +23,7 @@ from millrace_api.sql.groups import (
     set_expressions,
 )
 from millrace_api.sql.intervals import LengthError, window_lengths
+from millrace_api.sql.top_rows import row_numbers
 
 Columns = Mapping[str, Collection[str] | None]
 """Column names of each table of a SELECT, in lower case; None if they are unknown."""
@@ -113,6 +114,18 @@ class _GroupingCheck:
                 yield from self._ungrouped(item, texts, {*self._aliases, *names}, has_groups=has_groups)
         if having is not None:  # its aliases come before columns
             yield from self._ungrouped(having.this, texts, {*written, *names}, has_groups=has_groups)
+        for node in self._numbered():
+            yield from self._ungrouped(node, texts, {*written, *names}, has_groups=has_groups)
+
+    def _numbered(self) -> Iterator[exp.Expr]:
+        """Yield copies of QUALIFY and of what ``row_number()`` goes by: outside of OVER, calls aggregate."""
+        for window in row_numbers(self._select):
+            yield from (node.copy() for node in window.args.get("partition_by") or ())
+            order = window.args.get("order")
+            yield from (node.this.copy() for node in (order.expressions if order is not None else ()))
+        qualify = self._select.args.get("qualify")
+        if qualify is not None:
+            yield qualify.this.copy()
 
     def _window_times(self, groups: Collection[exp.Expr]) -> Iterator[Problem]:
         """Yield window_time over the window that its own SELECT makes, which Spark does not take for grouped."""
