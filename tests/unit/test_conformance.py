@@ -92,6 +92,6 @@ def test_a_verdict_counts_until_its_case_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     query = QUERIES["table"]
     case = query.cases[0]
-    results.save("flink", "Flink", [query], {case.id: results.Verdict(True)})
+    results.save("flink", [query], {case.id: results.Verdict(True)})
     assert results.load("flink", [query]) == {case.id: results.Verdict(True)}
     assert results.load("flink", [replace(query, cases=[replace(case, rounds=case.rounds[:1])])]) == {}
