@@ -62,9 +62,9 @@ class FilesSinkSpec(SinkKind):
         examples=[["customer"]],
     )
     compact_every: Annotated[WholeNumber, FREE] = Field(
-        default=100,
+        default=0,
         description="With a key: batches after which files of earlier ones are merged, and rows are removed that have "
-        "a newer row of their key; a tenth of them if a window has closed; 0: never.",
+        "a newer row of their key; a tenth of them if a window has closed. Default: 0, never, which keeps all changes.",
         examples=[100],
     )
 

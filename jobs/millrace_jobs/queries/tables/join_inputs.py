@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side
+from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import (
-    Contents,
     Enriched,
     JoinType,
     Relation,

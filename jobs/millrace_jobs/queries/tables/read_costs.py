@@ -31,9 +31,11 @@ from millrace_jobs.queries.tables.relations import (
     Join,
     KeptRecords,
     Relation,
+    Repeated,
     Scan,
     Selection,
     Static,
+    TopRows,
     Union,
     Upserted,
     below,
@@ -156,6 +158,8 @@ def _work(relation: Relation, tasks: int, records: float) -> RelationCost:
             rows = RelationCost(rows.seconds, rows.rows * copies, rows.state)
             own = tasks if relation.keys else 1
             return _staged(GROUPS, rows, 1 if relation.final else 2, own, _columns(relation))
+        case TopRows() | Repeated():
+            return _work(relation.groups, tasks, records)
 
 
 def _staged(cost: OperatorCost, read: RelationCost, selectivity: float, tasks: int, columns: int) -> RelationCost:
@@ -175,6 +179,10 @@ def _columns(relation: Relation) -> int:
             return len(relation.items)
         case Grouping():
             return len(relation.keys) + len(relation.parts)
+        case TopRows():
+            return len(relation.groups.keys) + len(relation.columns) + 1
+        case Repeated():
+            return len(relation.groups.keys)
         case Join():
             return _columns(relation.left) + (0 if relation.type in ("semi", "anti") else _columns(relation.right))
         case Union():

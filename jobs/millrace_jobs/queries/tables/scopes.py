@@ -235,9 +235,13 @@ def with_names(scope: Scope, own: Mapping[str, str]) -> Scope:
     times, bounds = (
         {own[name]: lag for name, lag in each.items() if name in own} for each in (scope.times, scope.bounds)
     )
-    keys = tuple(tuple(own[name] for name in key) for key in scope.keys if own.keys() >= set(key))
+    keys, others = (
+        tuple(tuple(own[name] for name in key) for key in each if own.keys() >= set(key))
+        for each in (scope.keys, scope.other_keys)
+    )
+    literals = {own[name]: found for name, found in scope.literals.items() if name in own}
     relation = Selection(scope.relation, "", tuple(own.items()))
-    return replace(scope, relation=relation, names=names, times=times, bounds=bounds, keys=keys)
+    return Scope(relation, names, scope.contents, times, bounds, keys, scope.lag, others, literals)
 
 
 def scope_of_source(

@@ -381,7 +381,7 @@ def _relation_steps(relation: Relation, once: Sequence[Relation], shown: list[Re
         values = f", with all values of {', '.join(counted)}" if counted else ""
         yield f"group    by {keys}{window}; {state}{values}"
     elif isinstance(relation, TopRows):
-        yield from _relation_steps(relation.groups.input)
+        yield from _relation_steps(relation.groups.input, once, shown)
         keys = ", ".join(sql for sql, _ in relation.groups.keys if not sql.startswith(WINDOW))
         if relation.groups.window is not None:
             keys = f"{keys}{' and ' if keys else ''}window of {seconds(relation.groups.window.size)}"
@@ -390,7 +390,7 @@ def _relation_steps(relation: Relation, once: Sequence[Relation], shown: list[Re
         rows = "first row" if relation.limit == 1 else f"first {relation.limit} rows"
         yield f"top      {rows}{f' of each {keys}' if keys else ''}, by {relation.order}; state of {kept}, {until}"
     elif isinstance(relation, Repeated):
-        yield from _relation_steps(relation.groups)
+        yield from _relation_steps(relation.groups, once, shown)
         of_both = "as both counts have" if relation.common else "as the first count is more than the second"
         yield f"repeat   rows as often {of_both}: {', '.join(relation.counts)}"
     elif isinstance(relation, Scan):
