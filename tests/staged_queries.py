@@ -90,15 +90,26 @@ class StagedQuery:
         sources: the names of its sources, and whether each is a table.
         final: whether only results that can no longer change are wanted.
         versions: whether the result has all versions.
+        columns: the columns of all sources; the key of tables is ``k``.
+        time: the column with the event time.
     """
 
-    def __init__(self, sql: str, sources: Mapping[str, bool], *, final: bool = False, versions: bool = False) -> None:
-        types = {column.name: column.dataType for column in from_arrow_schema(COLUMNS)}
+    def __init__(
+        self,
+        sql: str,
+        sources: Mapping[str, bool],
+        *,
+        final: bool = False,
+        versions: bool = False,
+        columns: pa.Schema = COLUMNS,
+        time: str = "at",
+    ) -> None:
+        types = {column.name: column.dataType for column in from_arrow_schema(columns)}
         self._sources = sources
         self.query: TableQuery = translate(
             parsed_query(sql).written_out,
-            {name: InputTraits(types, "at", ("k",) if is_table else ()) for name, is_table in sources.items()},
-            DeclaredTypes(dict.fromkeys(sources, COLUMNS)).of,
+            {name: InputTraits(types, time, ("k",) if is_table else ()) for name, is_table in sources.items()},
+            DeclaredTypes(dict.fromkeys(sources, columns)).of,
             partitions=1, final_joins=final, final_groups=final,
         )  # fmt: skip
         self._versions = versions
