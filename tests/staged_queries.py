@@ -94,6 +94,8 @@ class StagedQuery:
         final: whether only results that can no longer change are wanted.
         versions: whether the result has all versions.
         once: whether what both sides of a join read is computed once.
+        columns: the columns of all sources; the key of tables is ``k``.
+        time: the column with the event time.
     """
 
     def __init__(
@@ -104,12 +106,14 @@ class StagedQuery:
         final: bool = False,
         versions: bool = False,
         once: bool = False,
+        columns: pa.Schema = COLUMNS,
+        time: str = "at",
     ) -> None:
-        types = {column.name: column.dataType for column in from_arrow_schema(COLUMNS)}
+        types = {column.name: column.dataType for column in from_arrow_schema(columns)}
         self._sources = sources
         self.query: TableQuery = translate(
             parsed_query(sql).written_out,
-            {name: InputTraits(types, "at", ("k",) if is_table else ()) for name, is_table in sources.items()},
+            {name: InputTraits(types, time, ("k",) if is_table else ()) for name, is_table in sources.items()},
             _types_of,
             partitions=1, final_joins=final, final_groups=final,
         )  # fmt: skip
@@ -226,7 +230,8 @@ def _types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> li
     schema = pa.schema([(name, to_arrow_type(kind, timezone="UTC")) for name, kind in columns.items()])
     rows = Rows(schema.empty_table(), _connection())
     found = rows.selectExpr(*(f"{text} AS e{place}" for place, text in enumerate(expressions))).table.schema
-    return [from_arrow_type(kind) for kind in found.types]
+    wide = pa.decimal128(38)  # the sum of BIGINT, which is one in Spark
+    return [from_arrow_type(pa.int64() if kind == wide else kind) for kind in found.types]
 
 
 @lru_cache(maxsize=1000)
