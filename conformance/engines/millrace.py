@@ -167,8 +167,8 @@ class _CaseRun:
         for each in arrivals:
             value = None if each.delete else json.dumps(_record(each))
             at = int(time_of(each.at).timestamp() * 1000)
-            headers = None if each.exact else {"millrace-watermark": str(at)}
-            producer.produce(self._inputs[each.to], value, each.k, timestamp=at, headers=headers)
+            marks: dict[str, str | bytes | None] = {} if each.exact else {"millrace-watermark": str(at)}
+            producer.produce(self._inputs[each.to], value, each.k, timestamp=at, headers=marks)
         assert producer.flush(_PATIENCE) == 0, "the broker took not all arrivals"
 
     def _next_report(self, thread: threading.Thread) -> BatchReport:
