@@ -26,6 +26,7 @@ from dual_streaming.tables import EvolvingTable
 from millrace_api.sql.dialect import StreamingSql
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.changes import CHANGE
+from millrace_jobs.queries.dry_compile import UNKNOWN, DeclaredTypes
 from millrace_jobs.queries.tables.build import RelationBuilder
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, TableOperator
 from millrace_jobs.queries.tables.scopes import InputTraits, internals_in
@@ -226,12 +227,16 @@ class _Builder(RelationBuilder):
 
 
 def _types_of(columns: Mapping[str, DataType], expressions: Sequence[str]) -> list[DataType]:
-    """Return the types that DuckDB gives expressions over columns of these types."""
+    """Return the types of expressions over columns of these types: Spark's where they are known, or else DuckDB's."""
+    known = DeclaredTypes({}).of(columns, expressions)
     schema = pa.schema([(name, to_arrow_type(kind, timezone="UTC")) for name, kind in columns.items()])
     rows = Rows(schema.empty_table(), _connection())
-    found = rows.selectExpr(*(f"{text} AS e{place}" for place, text in enumerate(expressions))).table.schema
-    wide = pa.decimal128(38)  # the sum of BIGINT, which is one in Spark
-    return [from_arrow_type(pa.int64() if kind == wide else kind) for kind in found.types]
+
+    def in_duckdb(text: str) -> DataType:
+        (kind,) = rows.selectExpr(f"{text} AS e").table.schema.types
+        return from_arrow_type(kind)
+
+    return [in_duckdb(text) if kind == UNKNOWN else kind for text, kind in zip(expressions, known, strict=True)]
 
 
 @lru_cache(maxsize=1000)

@@ -42,13 +42,21 @@ def last_row(select: exp.Select) -> int | None:
     subquery, around = select.parent, select.parent_select
     while isinstance(subquery, exp.Subquery) and isinstance(subquery.parent, exp.Subquery) and not subquery.alias:
         subquery = subquery.parent  # parentheses
-    if isinstance(subquery, exp.Subquery) and isinstance(around, exp.Select):
+    if isinstance(subquery, exp.Subquery) and isinstance(around, exp.Select) and _is_shown(subquery):
         table, columns = subquery.alias.lower(), [name.lower() for name in subquery.alias_column_names]
         if columns:
             has_star = any(item.is_star for item in select.expressions)
             own = set() if has_star else {columns[place] for place in places if place < len(columns)}
         found += _limits(around.args.get("where"), lambda node: _is_column(node, table, own))
     return min(found, default=None)
+
+
+def _is_shown(subquery: exp.Subquery) -> bool:
+    """Return whether the WHERE around a subquery names its columns: not those of another side of a UNION, say."""
+    place = subquery.parent
+    while isinstance(place, exp.Subquery) and not place.alias:
+        place = place.parent  # joins in parentheses
+    return isinstance(place, exp.From) or (isinstance(place, exp.Join) and place.kind.upper() not in ("SEMI", "ANTI"))
 
 
 def is_bound(condition: exp.Expr, last: int, is_number: Callable[[exp.Expr], bool]) -> bool:

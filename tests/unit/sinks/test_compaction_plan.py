@@ -7,10 +7,12 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import DoubleType, StructType
 
+from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import result_file
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, WindowColumn
-from millrace_jobs.sinks.files.compaction import MOST_FOLDERS, CompactionPlan, Merge, first_to_merge
+from millrace_jobs.sinks.files.compaction import MOST_FOLDERS, CompactionPlan, Merge, first_to_merge, newest_rows
 
 MINUTE = 60_000
 
@@ -89,3 +91,16 @@ def test_folders_with_most_files_come_first_and_others_after_the_next_batches():
     assert {merge.folder for merge in (*first, *then)} == set(folders)
     assert "day=0" in {merge.folder for merge in then}
     assert files.due(ResultBatch(101, 1, 0), name(101)) == []
+
+
+def test_deleted_rows_stay_where_folders_are_of_another_layout():
+    files = CompactionPlan(4, ResultKeys(("day", "k")), ("day",))
+    files.begin([(".", name(0), 9)])
+    merges = [merge for number in range(1, 5) for merge in after(files, number, folder="day=1")]
+    assert [(merge.folder, merge.has_oldest) for merge in merges] == [("day=1", False)]
+
+
+def test_numbers_within_a_column_of_the_key_are_not_compared_as_json():
+    schema = StructType().add("k", StructType().add("x", DoubleType()))
+    with pytest.raises(ValueError, match="k cannot be compared"):
+        newest_rows(None, schema, ["k"], FileFormat.JSON)

@@ -11,8 +11,9 @@ from sqlglot import exp
 from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import JoinCondition
 from millrace_jobs.queries.tables.grouping import TypesOf
+from millrace_jobs.queries.tables.joined_keys import identify
 from millrace_jobs.queries.tables.relations import JoinType, Selection
-from millrace_jobs.queries.tables.scopes import Name, NotATableQueryError, Scope, Scopes, either
+from millrace_jobs.queries.tables.scopes import Name, NotATableQueryError, Scope, Scopes
 
 
 def join_type(join: exp.Join) -> JoinType:
@@ -91,35 +92,9 @@ def with_merged_columns(
     kept = {name: types[name] for name in scope.internals}
     types.update(zip(texts, types_of(kept, list(texts.values())), strict=True))
     items = (*((name, name) for name in scope.internals), *((sql, name) for name, sql in texts.items()))
-    keys = (tuple(made.values()),) if _identifies(both, made) else ()
+    keys = (tuple(made.values()),) if identify(both, made, types) else ()
     relation = Selection(scope.relation, "", items)
     return replace(scope, relation=relation, names=(*firsts, *others), keys=(*keys, *scope.keys))
-
-
-def joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
-    """Return the keys of a join's rows: those of one side if its rows have at most one partner each, or of both."""
-    left, right = (
-        any({to_sql(pair[place]) for pair in condition.keys}.issuperset(key) for key in scope.keys)
-        for place, scope in enumerate((both.left, both.right))
-    )
-    one = (
-        *(both.left.keys if right and kind in ("inner", "left") else ()),
-        *(both.right.keys if left and kind in ("inner", "right") else ()),
-    )
-    return one or tuple((*key, *other) for key in both.left.keys for other in both.right.keys)
-
-
-def either_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
-    """Return the keys of a FULL JOIN by the primary keys of both sides: what a row has on either side.
-
-    With more conditions than these, two rows with the same key need not be partners.
-    """
-    pairs = sorted({(to_sql(one), to_sql(other)) for one, other in condition.keys})
-    if kind != "full" or condition.others or any(condition.one_sided.values()):
-        return ()
-    left, right = ({pair[place] for pair in pairs} for place in range(2))
-    identify = left in map(set, both.left.keys) and right in map(set, both.right.keys)
-    return (tuple(either(*pair) for pair in pairs),) if identify and len(left) == len(right) == len(pairs) else ()
 
 
 def check_keys(both: Scopes, condition: JoinCondition, types: Mapping[str, DataType], types_of: TypesOf) -> None:
@@ -146,9 +121,3 @@ def windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
 
 def _first(scope: Scope, column: str) -> Name:
     return next(each for each in scope.names if each.column == column)
-
-
-def _identifies(both: Scopes, made: Mapping[tuple[str, str], str]) -> bool:
-    """Whether the columns are the primary key of both sides, so that they identify the rows of the join."""
-    left, right = ({end[place] for end in made} for place in range(2))
-    return left in map(set, both.left.keys) and right in map(set, both.right.keys)

@@ -111,7 +111,8 @@ class SetOperations:
         times = {name: closings[name] for own, its, name in pairs if own in left.times and its in right.times}
         lag = None if left.lag is None or right.lag is None else max(left.lag, right.lag)
         literals = {name: left.literals[own] | right.literals[its] for own, its, name in pairs
-                    if own in left.literals and its in right.literals}  # fmt: skip
+                    if own in left.literals and its in right.literals
+                    and self.types.get(own) == self.types.get(its)}  # fmt: skip
         keys = tuple(self._keys_of_union(left, right, pairs))
         return Scope(
             union, tuple(names), contents_of(union), times, closings, lag=lag, other_keys=keys, literals=literals

@@ -17,10 +17,19 @@ from itertools import count
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
-from millrace_api.sql.ctes import cte_of
+from millrace_api.sql.ctes import WrittenOut, cte_of
+from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import Side
+from millrace_api.sql.top_rows import last_row, row_numbers
 from millrace_jobs.queries.tables.relations import Grouping, Join, Relation, Selection, below
 from millrace_jobs.queries.tables.scopes import columns_in
+
+Form = tuple[str, WrittenOut | None, bool, bool, int | None]
+"""What makes two subqueries the same: text, CTE, whether joins and groups are final, the last row."""
+
+_VARYING = frozenset(
+    {"rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id"}
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,25 @@ def common_read(table: exp.Subquery, relation: Relation, others: Iterable[Common
     return CommonRead(name or "subquery", relation, None if cte is None else cte.materialized)
 
 
+def form_of(table: exp.Subquery, final_joins: bool, final_groups: bool) -> Form | None:
+    """Return what the subquery has in common with others that mean the same; None if each has values of its own."""
+    query, inner = table.this, table.unnest()
+    cte = cte_of(query)
+    if cte is None and _calls_varying(query):
+        return None
+    # the SELECT around it can say how many rows it numbers
+    last = last_row(inner) if isinstance(inner, exp.Select) and row_numbers(inner) else None
+    return to_sql(query), cte, final_joins, final_groups, last
+
+
+def _calls_varying(query: exp.Expr) -> bool:
+    """Return whether a query calls a function that returns another value each time."""
+    return any(
+        (call.name if isinstance(call, exp.Anonymous) else call.key).lower() in _VARYING
+        for call in query.find_all(exp.Func)
+    )
+
+
 @dataclass(frozen=True)
 class CommonInput:
     """A relation that both sides of a join read.
@@ -63,6 +91,12 @@ class CommonInput:
     through: Grouping | None = None
     grouped: Side = "left"
     below: tuple[Selection, ...] = ()
+
+    @property
+    def mixes_rows(self) -> bool:
+        """Whether what one reader computes goes through rows that only the other one has."""
+        selections = (*self.below, *(each for over in self.above.values() for each in over))
+        return self.through is not None or any(each.where for each in selections)
 
 
 def common_input(join: Join) -> CommonInput | None:
@@ -129,6 +163,8 @@ class Branch:
 
     def __init__(self, selections: Sequence[Selection], needed: Collection[str]) -> None:
         steps, needed = [], frozenset(needed)
+        made = [each.items for each in selections if each.items]
+        self._made = needed.intersection(name for _, name in made[-1]) if made else None
         for selection in reversed(selections):
             items = [(sql, name) for sql, name in selection.items if name in needed]
             steps.append((selection.where, items))
@@ -140,8 +176,7 @@ class Branch:
 
     def columns(self, columns: Iterable[str]) -> frozenset[str]:
         """Return the columns of the result, over rows with these columns."""
-        made = [items for _, items in self._steps if items]
-        return frozenset(name for _, name in made[-1]) if made else frozenset(columns)
+        return frozenset(columns) if self._made is None else self._made
 
     def over(self, rows: DataFrame, keeps: str) -> DataFrame:
         """Return rows with the columns of the result; the BOOLEAN column ``keeps`` becomes false for rows without one.

@@ -126,7 +126,8 @@ class TableQuery(Execution):
         """The subqueries that could be computed once, since two sides of one join are all that reads them, by name."""
         if not self.common or any(hold is not None for hold in self.holds):
             return {}  # results that wait have columns that the rows of both sides would share
-        found = list(common_inputs(self.relation))
+        # Spark calls Python functions for all rows, also behind CASE: those of the other reader, too
+        found = [each for each in common_inputs(self.relation) if not (self.functions and each.mixes_rows)]
         pairs = (
             (read.name, each)
             for read in self.common
@@ -228,7 +229,9 @@ class TableQuery(Execution):
 
     def _steps(self, spec: Spec, partitions: int | None) -> Iterator[str]:
         yield from (source_step(name, source) for name, source in spec.sources.items())
-        yield from (with_labels(step, self.labels) for step in self._relation_steps())
+        yield from self._compute_steps()
+        once = [self.meeting[name].relation for name in self.once]
+        yield from (with_labels(step, self.labels) for step in _relation_steps(self.relation, once, []))
         for when, sink in outputs(spec, partitions):
             if self.contents is Contents.RECORDS:
                 when = "when final" if self.waits else "every result"
@@ -237,12 +240,11 @@ class TableQuery(Execution):
         if table is not None and table.history is not None:
             yield f"emit     earlier versions, for {table.history.retention} -> topic {table.history.topic}"
 
-    def _relation_steps(self) -> Iterator[str]:
-        """Yield the steps of the relation, and before them how what both sides of a join read is computed."""
+    def _compute_steps(self) -> Iterator[str]:
+        """Yield how what both sides of a join read is computed."""
         asked = {each.name: each.materialized for each in self.common}
         for name, found in self.meeting.items():
             yield _compute_step(name, read_costs(found, self.partitions), asked[name], is_once=name in self.once)
-        yield from _relation_steps(self.relation, [self.meeting[name].relation for name in self.once], [])
 
     def layout(self) -> dict[str, Any]:
         """Return the SQL, the columns, and how rows are cut into buckets."""

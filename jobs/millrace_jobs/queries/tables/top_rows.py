@@ -235,7 +235,9 @@ class TopRowsTranslation:
         primary = tuple(name for _, name in grouping.keys)
         found = [primary] if select.last == 1 else [(*primary, number)]
         found += [tuple(dict.fromkeys(same[part] for part in key)) for key in rows.keys if set(key) <= same.keys()]
-        bounds = {same[name]: lag + 1 for name, lag in rows.closings.items() if same.get(name) in keys}
+        # a window takes rows until its end, whatever other times are in the partition
+        wait = 0 if window is None or grouping.closing is None else window.size + grouping.closing.lag
+        bounds = {same[name]: lag + wait + 1 for name, lag in rows.closings.items() if same.get(name) in keys}
         return Scope(
             Selection(top, " AND ".join(where)) if where else top,
             tuple(made),
@@ -250,7 +252,7 @@ class TopRowsTranslation:
         fields = ", ".join(f"'{name}', {name}" for name in others) or "'none', 0"
         sorted_by = ", ".join(f"'by{place}', {name}" for place, (name, _) in enumerate(by))
         sql = f"named_struct('by', named_struct({sorted_by}), 'row', named_struct({fields}))"
-        name = self.internal("rows")
+        name = f"{_HIDDEN}rows"  # names the state, which stays where the source gets another column
         return GroupPart(sql, name, "bottom", counted=True, limit=last, orders=tuple(order for _, order in by))
 
     def _window(self, time: str, call: exp.Expr) -> Window:

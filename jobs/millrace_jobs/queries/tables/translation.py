@@ -27,15 +27,14 @@ from millrace_jobs.queries.tables.join_inputs import (
 from millrace_jobs.queries.tables.join_order import has_free_order, has_key
 from millrace_jobs.queries.tables.join_scopes import (
     check_keys,
-    either_keys,
     equal_columns,
     join_type,
-    joint_keys,
     using_columns,
     windows_by_ends,
     with_first,
     with_merged_columns,
 )
+from millrace_jobs.queries.tables.joined_keys import either_keys, joint_keys
 from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
 from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
@@ -71,7 +70,7 @@ from millrace_jobs.queries.tables.scopes import (
     with_names,
 )
 from millrace_jobs.queries.tables.set_operations import SetOperations
-from millrace_jobs.queries.tables.shared_reads import CommonRead, common_read
+from millrace_jobs.queries.tables.shared_reads import CommonRead, Form, common_read, form_of
 from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.top_rows import TopRowsTranslation, numbered_select
 
@@ -141,8 +140,8 @@ class _Translation:
         self.labels: dict[str, str] = {}
         self.longest = 0
         self.waits = False
-        self.common: dict[tuple[str, bool, bool], CommonRead] = {}
-        self._first: dict[tuple[str, bool, bool], tuple[Scope, int]] = {}
+        self.common: dict[Form, CommonRead] = {}
+        self._first: dict[Form, tuple[Scope, int]] = {}
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of the result of a SELECT, or of a set operation."""
@@ -274,7 +273,9 @@ class _Translation:
     def _subquery(self, table: exp.Subquery) -> Scope:
         """Return the scope of a subquery; one that is read again is the same relation, with names of its own."""
         query = table.this
-        form = (to_sql(query), self._final_joins, self._final_groups)
+        form = form_of(table, self._final_joins, self._final_groups)
+        if form is None:  # it has values of its own
+            return self.select(query)
         if form not in self._first:
             before = self.longest
             scope = self.select(query)
@@ -400,7 +401,8 @@ class _Translation:
         times = dict(times_of(both, match, condition.range, preserved))
         bounds = bounds_of(match, condition.range) if kind == "inner" else {}
         names = (*both.left.names, *both.right.names)
-        keys_of_rows, others = joint_keys(both, kind, condition), either_keys(both, kind, condition)
+        keys_of_rows = joint_keys(both, kind, condition, self._types, self._types_of)
+        others = either_keys(both, kind, condition, self._types)
         return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag, others)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:

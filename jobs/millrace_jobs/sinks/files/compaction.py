@@ -16,13 +16,25 @@ earlier row of the key, and goes when the oldest file, to which it has come by t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from pyspark.sql.types import DoubleType, FloatType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from millrace_api.model.files import FileFormat
 from millrace_api.model.sinks import BATCH_ID
@@ -82,10 +94,12 @@ class CompactionPlan:
     Args:
         every: batches between two compactions; 0 for none.
         keys: the key of the rows. Once a window can have closed, whose rows are final, fewer batches are enough.
+        partition_by: columns whose values name folders.
     """
 
     every: int
     keys: ResultKeys
+    partition_by: Sequence[str] = ()
     _sizes: dict[str, dict[str, int]] = field(default_factory=dict)
     _due: list[Merge] = field(default_factory=list)
     _last: ResultBatch | None = None
@@ -127,14 +141,26 @@ class CompactionPlan:
         )
 
     def _merges(self, first_name: str) -> Iterable[Merge]:
+        # files from before another partitionBy can have earlier rows of a key in folders that are not the key's own
+        alike = all(columns_of(folder) == [*self.partition_by] for folder, sizes in self._sizes.items() if sizes)
         for folder, sizes in self._sizes.items():
             names = sorted(name for name in sizes if name < first_name)
             first = first_to_merge([sizes[name] for name in names])
             if len(names) - first > 1:
-                yield Merge(folder, tuple(names[first:]), first == 0)
+                yield Merge(folder, tuple(names[first:]), first == 0 and alike)
 
 
-def newest_rows(rows: DataFrame, schema: StructType, key: Iterable[str], format: FileFormat) -> DataFrame:
+def columns_of(folder: str) -> list[str]:
+    """Return the columns whose values the names of folders have, such as ``day`` in ``day=1``."""
+    return [unquote(part.partition("=")[0]) for part in folder.split("/") if "=" in part]
+
+
+def literal_path(path: str) -> str:
+    """Return a path for Spark's readers, which take it for a pattern otherwise."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
+
+
+def newest_rows(rows: DataFrame, schema: StructType, key: Sequence[str], format: FileFormat) -> DataFrame:
     """Return of each folder the newest row of each key, without deleted rows that are ``OLDEST``.
 
     Args:
@@ -143,10 +169,17 @@ def newest_rows(rows: DataFrame, schema: StructType, key: Iterable[str], format:
         schema: the columns of the files, with their types.
         key: those that are the key within a folder.
         format: the format of the files.
+
+    Raises:
+        ValueError: numbers within a column of the key cannot be compared by the text that JSON has of them.
     """
+    if format is FileFormat.JSON and (nested := [name for name in key if _has_fractions(schema[name].dataType)]):
+        raise ValueError(f"{', '.join(nested)} cannot be compared in JSON")
     kinds = {name: StringType() if format is not FileFormat.PARQUET else schema[name].dataType for name in key}
     # numbers have one text each, but for zero, which has two
     kinds |= {name: DoubleType() for name in key if isinstance(schema[name].dataType, FloatType | DoubleType)}
+    # from_json makes text of a number with a fraction through a double
+    kinds |= {name: schema[name].dataType for name in key if isinstance(schema[name].dataType, DecimalType)}
     columns, at = rows.columns, named
     if format is FileFormat.JSON:
         read = StructType()
@@ -161,8 +194,22 @@ def newest_rows(rows: DataFrame, schema: StructType, key: Iterable[str], format:
     newest = rows.groupBy(named(FOLDER), *by_key).agg(
         F.max_by(row, F.coalesce(at(BATCH_ID).cast("bigint"), no_number)).alias(_ROW)
     )
-    is_gone = F.col(f"{_ROW}.{OLDEST}") & (F.col(f"{_ROW}.{_OF_ROW}") == DELETE)
+    is_gone = F.col(f"{_ROW}.{OLDEST}") & F.col(f"{_ROW}.{_OF_ROW}").eqNullSafe(DELETE)
     return newest.where(~is_gone).select(*(F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns))
+
+
+def _has_fractions(kind: DataType) -> bool:
+    """Return whether values of a nested type can contain numbers with fractions."""
+    match kind:
+        case ArrayType():
+            parts: list[DataType] = [kind.elementType]
+        case MapType():
+            parts = [kind.keyType, kind.valueType]
+        case StructType():
+            parts = [field.dataType for field in kind]
+        case _:
+            return False
+    return any(isinstance(part, DecimalType | FloatType | DoubleType) or _has_fractions(part) for part in parts)
 
 
 def _parsed(name: str) -> Column:

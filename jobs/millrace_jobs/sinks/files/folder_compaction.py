@@ -31,7 +31,7 @@ from millrace_api.model.sinks import result_file
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import sync
 from millrace_jobs.sinks.base import NO_BATCH, ResultBatch, ResultKeys, named
-from millrace_jobs.sinks.files.compaction import FOLDER, LINE, OLDEST, CompactionPlan, Merge, newest_rows
+from millrace_jobs.sinks.files.compaction import FOLDER, LINE, OLDEST, CompactionPlan, Merge, literal_path, newest_rows
 from millrace_jobs.sinks.files.formats import csv_options
 
 RESULT = re.compile(r"batch-(\d+)-(\d+)\.\w+")
@@ -66,7 +66,7 @@ class FolderCompaction:
         columns = keys.columns or ()
         self._key = [name for name in columns if name not in parts]
         self._moves = not set(parts) <= set(columns)
-        self._plan = CompactionPlan(every, keys)
+        self._plan = CompactionPlan(every, keys, parts)
 
     @property
     def every(self) -> int:
@@ -149,14 +149,15 @@ class FolderCompaction:
             oldest = int(merge.has_oldest and not self._moves)
             for names in (merge.names[:oldest], merge.names[oldest:]):
                 if names:
-                    files = [str(self._folder / merge.folder / name) for name in names]
+                    files = [self._folder / merge.folder / name for name in names]
                     rows = self._read(files, spark, schema)
                     is_oldest = F.lit(oldest == 1 and names == merge.names[:oldest])
                     yield rows.withColumn(FOLDER, F.lit(number)).withColumn(OLDEST, is_oldest)
 
-    def _read(self, files: list[str], spark: SparkSession, schema: StructType) -> DataFrame:
+    def _read(self, paths: list[Path], spark: SparkSession, schema: StructType) -> DataFrame:
+        files = [literal_path(str(path)) for path in paths]
         if self._format is FileFormat.PARQUET:
-            for file in files:
+            for file in paths:
                 if more := set(pq.read_schema(file).names) - set(schema.names):
                     raise ValueError(f"{file} has columns that the result does not have: {', '.join(sorted(more))}")
             return spark.read.schema(schema).parquet(*files)

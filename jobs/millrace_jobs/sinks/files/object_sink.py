@@ -76,7 +76,7 @@ class ObjectFilesSink(Sink):
         self._place = ObjectPath.of(spec.path)
         self._staged = self._place / _OWN / "staged"
         self._record = CommitRecord(self._place / _OWN / "commit.json", checkpoint_id)
-        self._plan = CompactionPlan(spec.compact_every, keys) if keys is not None else None
+        self._plan = CompactionPlan(spec.compact_every, keys, spec.partition_by) if keys is not None else None
 
     @property
     def place(self) -> str:

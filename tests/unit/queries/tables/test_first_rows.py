@@ -13,6 +13,7 @@ from change_tables import disordered
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.changes import FOREVER
 from millrace_jobs.plan.control import Pin
+from millrace_jobs.queries.tables.relations import TopRows, below
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
 from staged_queries import GRACE, STREAMS, TABLES, StagedQuery, contents_at, duckdb_rows, events, versions_of
 
@@ -234,3 +235,40 @@ def test_explain_says_which_rows_are_kept_and_until_when():
     assert explained(sql, {"s": False}) == [
         "top      first row of each k and window of 60 s, by n; state of these rows, until the watermark passes them"
     ]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT k FROM ((SELECT k, n AS r, 0 AS z FROM p) UNION ALL "
+        "(SELECT k, n AS z, row_number() OVER (ORDER BY k) AS r FROM q)) x WHERE r <= 1",
+        "SELECT q.k FROM q LEFT ANTI JOIN (SELECT k, row_number() OVER (ORDER BY k) AS n FROM p) x ON q.k = x.k WHERE n <= 1",
+        "WITH x AS (SELECT k, row_number() OVER (ORDER BY k) AS r FROM p) "
+        "SELECT k FROM x WHERE r <= 1 UNION ALL SELECT k FROM x",
+    ],
+)
+def test_a_number_that_another_select_limits_has_no_largest_one(sql):
+    with pytest.raises(NotATableQueryError, match="no largest number"):
+        StagedQuery(sql, TABLES)
+
+
+def test_groups_of_first_rows_in_a_window_stay_until_the_window_ends():
+    query = StagedQuery(
+        "SELECT at, count(*) AS c, min(n) AS m FROM (SELECT at, n, row_number() OVER "
+        "(PARTITION BY window(at, '4 microseconds'), at ORDER BY n) AS r FROM s) WHERE r <= 1 GROUP BY at",
+        STREAMS,
+    )
+    query.batch([(1, "s", "a", 5)], 0)
+    query.batch([], 3)
+    query.batch([(1, "s", "b", 2)], 3)
+    assert [row[1:] for row in query.results] == [(1, 2)]
+
+
+def test_the_state_has_the_same_name_whatever_columns_the_query_has():
+    first = "SELECT k, n FROM p{} QUALIFY row_number() OVER (ORDER BY n) = 1"
+    one, other = (
+        StagedQuery(first.format(more), TABLES).query.relation for more in ("", " WHERE n > 0 AND at IS NOT NULL")
+    )
+    assert [top.groups.parts[0].name for each in (one, other) for top in below(each) if isinstance(top, TopRows)] == [
+        "millrace_top_rows"
+    ] * 2

@@ -14,6 +14,7 @@ from millrace_jobs.changes import FOREVER
 from millrace_jobs.queries.dry_compile import dry_compile
 from millrace_jobs.queries.tables.read_costs import read_costs, share_of
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
+from millrace_jobs.queries.tables.table_query import _relation_steps
 from staged_queries import StagedQuery, duckdb_rows
 
 GRACE = 6
@@ -35,6 +36,10 @@ OF_TABLES = [
     "WITH x AS (SELECT k, n FROM p), y AS (SELECT a.k, b.k AS j FROM x a JOIN x b ON a.n = b.n) "
     "SELECT a.k, b.j FROM y a JOIN y b ON a.j = b.k",
     "SELECT a.k, b.n FROM (SELECT k, n FROM p) a JOIN (SELECT k, n FROM p) b ON a.n = b.n",
+    "WITH x AS (SELECT k, n FROM p) SELECT a.k FROM x a CROSS JOIN x b",
+    "WITH x AS (SELECT DISTINCT n FROM p) SELECT a.n FROM x a LEFT JOIN x b ON a.n > 0",
+    "WITH x AS (SELECT k, row_number() OVER (ORDER BY k) AS r FROM p) SELECT b.k FROM (SELECT * FROM x WHERE r = 1) a "
+    "RIGHT JOIN (SELECT * FROM x WHERE r <= 3) b ON a.r = b.r",
 ]
 """Queries of the tables p and q that read a subquery twice."""
 
@@ -192,12 +197,13 @@ def test_the_share_of_rows_that_pass_is_that_of_system_r(where, share):
 
 def test_explain_says_how_it_is_computed_and_what_both_ways_cost():
     query = translated(OF_TABLES[1], TABLES, 2)
-    steps = list(query._relation_steps())
+    steps = list(query._compute_steps())
     assert steps[0].startswith("compute  x once, by cost: ")
     assert steps[0].count(" us a record and ") == 2
     assert "; for each side, " in steps[0]
-    assert sum(step.startswith("table    p") for step in steps) == 1
-    steps = list(replace(query, once=())._relation_steps())
+    shown = _relation_steps(query.relation, [query.meeting["x"].relation], [])
+    assert sum(step.startswith("table    p") for step in shown) == 1
+    steps = list(replace(query, once=())._compute_steps())
     assert steps[0].startswith("compute  x for each side, as its state began: ")
     assert sum(step.startswith("table    p") for step in steps) == 2
 
@@ -216,3 +222,24 @@ def test_spark_s_own_plan_computes_a_cte_for_each_reader(how, refused):
     assert [problem.message.startswith("x is AS MATERIALIZED, and Spark's own plan") for problem in problems] == (
         [True] if refused else []
     )
+
+
+def test_different_subqueries_of_one_text_that_draw_at_random_are_computed_each_for_itself():
+    drawn = "(SELECT k, n FROM p WHERE rand() < 0.5)"
+    assert StagedQuery(f"SELECT a.k, b.n FROM {drawn} a JOIN {drawn} b ON a.k = b.k", TABLES).query.common == ()
+    one = StagedQuery(f"WITH x AS {drawn} SELECT a.k, b.n FROM x a JOIN x b ON a.k = b.k", TABLES)
+    assert [each.readers for each in one.query.common] == [2]
+    two = StagedQuery(f"WITH x AS {drawn}, y AS {drawn} SELECT x.k, y.n FROM x JOIN y ON x.k = y.k", TABLES)
+    assert two.query.common == ()
+
+
+def test_what_one_cte_asks_for_is_not_asked_of_another_one_of_the_same_text():
+    rows = "(SELECT k, n FROM p)"
+    StagedQuery(f"WITH x AS {rows}, y AS MATERIALIZED {rows} SELECT k FROM x UNION ALL SELECT k FROM y", TABLES)
+
+
+def test_the_user_s_functions_are_not_called_with_rows_that_only_the_other_side_reads():
+    sql = "WITH x AS (SELECT k, n FROM p) SELECT a.k, b.m FROM x a JOIN (SELECT k, n AS m FROM x{}) b ON a.k = b.k"
+    for where, names in ((" WHERE n > 0", set()), ("", {"x"})):
+        query = StagedQuery(sql.format(where), TABLES).query
+        assert replace(query, functions={"f": "BIGINT"}).meeting.keys() == names
