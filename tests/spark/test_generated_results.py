@@ -79,6 +79,8 @@ def query_file(project: Project, sql: str, inputs: dict[str, list[list[Row]]]) -
 
 def table_of(folder: Path) -> Counter[tuple[object, ...]]:
     """Return the table that a changelog adds up to: for each key its newest upsert that no delete has removed."""
+    if not list(folder.glob("*.parquet")):
+        return Counter()  # no row has ever been in it
     with duckdb.connect() as reader:
         changes = f"read_parquet('{folder}/*.parquet')"
         twice = f"SELECT k FROM {changes} GROUP BY k, _batch_id HAVING count(*) > 1"
