@@ -115,6 +115,8 @@ def _type_of(text: str, columns: Mapping[str, DataType], functions: Mapping[str,
     expression = parse_expression(text)
     if isinstance(expression, exp.Anonymous) and expression.name.lower() in _MADE:
         return _MADE[expression.name.lower()]
+    if isinstance(expression, exp.Array):  # sqlglot does not know one of elements that it does not know
+        return _NESTED[exp.DType.ARRAY]
     if isinstance(expression, exp.Column):
         return columns.get(expression.name.lower(), UNKNOWN) if not expression.table else UNKNOWN
     for call in own_calls(expression, functions):

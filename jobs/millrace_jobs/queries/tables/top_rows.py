@@ -216,7 +216,7 @@ class TopRowsTranslation:
         times = [same[name.internal] for name in hidden if name.column.startswith(_TIME)]
         window = self._window(times[0], select.window) if select.window is not None else None
         grouping = self._groups(rows, keys, window, self._part(by, others, select.last))
-        number = self.internal("row_number()")
+        number = self.internal(next((name for name in select.names if name), "row_number()"))
         self.types[number] = IntegerType()
         order = ", ".join(f"{column}{' DESC' if each.descending else ''}" for column, each in by)
         top = TopRows(grouping, tuple(others), number, order)
