@@ -148,7 +148,7 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
     for files in (documents["files"], stored):
         yield Probe(f"{place}.files.key", files, (ABSENT, ["city", "since"]), see)
         keyed = written(files, f"{place}.files.key", ["city", "since"])
-        yield Probe(f"{place}.files.compactEvery", keyed, (ABSENT, 0, 7), see)
+        yield Probe(f"{place}.files.compactEvery", keyed, (ABSENT, 7), see)
     yield Probe(f"{place}.files.format", documents["files"], ("csv", "json", "parquet"), see)
     yield Probe(f"{place}.console.rows", documents["console"], (20, 30), see)
     for kind in ("kafka", "table"):
