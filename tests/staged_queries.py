@@ -316,3 +316,15 @@ def contents_at(seen: Sequence[Event], sources: Mapping[str, bool], time: int) -
         rows = [(record.t, record.k, record.v) for record in table.at(time).values()]
         contents[name] = rows if is_table else [(at, key, value) for at, _, key, value in own if at <= time]
     return contents
+
+
+def query_of_records(sql: str, batches: Sequence[tuple[Sequence[Event], int]]) -> tuple[StagedQuery, Counter[Row]]:
+    """Run a query of the stream ``s`` and the tables; also return DuckDB's rows of each record beside its own tables."""
+    query, seen = StagedQuery(sql, {**TABLES, "s": False}), list[Event]()
+    for arrived, watermark in batches:
+        seen += arrived
+        query.batch(arrived, watermark)
+    expected: Counter[Row] = Counter()
+    for at, _, key, value in (event for event in seen if event[1] == "s"):
+        expected += duckdb_rows(sql, {**contents_at(seen, TABLES, at), "s": [(at, key, value)]})
+    return query, expected

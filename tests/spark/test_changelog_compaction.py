@@ -8,8 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import DecimalType, StructType
 
+from millrace_api.model.files import FileFormat
+from millrace_api.model.sinks import BATCH_ID
 from millrace_jobs.sinks.base import LastBatch, ResultBatch, ResultKeys
+from millrace_jobs.sinks.files.changelog import OPERATION
+from millrace_jobs.sinks.files.compaction import FOLDER, LINE, OLDEST, newest_rows
 from millrace_jobs.sinks.files.folder_compaction import FolderCompaction
 from millrace_jobs.sinks.files.sink import FilesSink
 
@@ -30,8 +35,8 @@ def sink(folder: Path, format: str, parts: tuple[str, ...], every: int = 3) -> F
 @pytest.mark.parametrize(("format", "parts"), [("parquet", ()), ("csv", ()), ("json", ()), ("parquet", ("n_even",))])
 def test_a_reader_finds_the_table_at_each_step_of_a_compaction(tmp_path, spark, format, parts):
     chance = random.Random(43)
-    table, folder = ChangingTable(chance), tmp_path / "out"
-    files = f"{folder}/{'**/' if parts else ''}batch-*.{format}"
+    table, folder = ChangingTable(chance), tmp_path / "out[1]"  # a pattern for Spark, if it is not escaped
+    files = f"{tmp_path}/out*/{'**/' if parts else ''}batch-*.{format}"
     kills = Kills(chance, lambda: assert_read(files, format, table))
     steps = [(Path, "rename"), (Path, "unlink"), (shutil, "rmtree")]
     to = sink(folder, format, parts)
@@ -53,3 +58,11 @@ def test_a_reader_finds_the_table_at_each_step_of_a_compaction(tmp_path, spark, 
     left = list(folder.rglob(f"*.{format}"))
     assert len(left) <= 8 * (1 + len(parts))
     assert rows < table.changes
+
+
+def test_numbers_of_a_key_that_a_double_cannot_hold_stay_apart_in_json(spark):
+    keys = ["0.12345678901234567890", "0.12345678901234567891"]
+    lines = [f'{{"k":{key},"{OPERATION}":"upsert","{BATCH_ID}":{number}}}' for number, key in enumerate(keys)]
+    rows = spark.createDataFrame([(0, True, line) for line in lines], f"{FOLDER} INT, {OLDEST} BOOLEAN, {LINE} STRING")
+    schema = StructType().add("k", DecimalType(38, 20))
+    assert sorted(row[LINE] for row in newest_rows(rows, schema, ["k"], FileFormat.JSON).collect()) == lines

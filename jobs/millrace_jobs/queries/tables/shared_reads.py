@@ -21,15 +21,12 @@ from millrace_api.sql.ctes import WrittenOut, cte_of
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import Side
 from millrace_api.sql.top_rows import last_row, row_numbers
+from millrace_api.sql.varying import calls_varying
 from millrace_jobs.queries.tables.relations import Grouping, Join, Relation, Selection, below
 from millrace_jobs.queries.tables.scopes import columns_in
 
 Form = tuple[str, WrittenOut | None, bool, bool, int | None]
 """What makes two subqueries the same: text, CTE, whether joins and groups are final, the last row."""
-
-_VARYING = frozenset(
-    {"rand", "random", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id"}
-)
 
 
 @dataclass(frozen=True)
@@ -62,19 +59,11 @@ def form_of(table: exp.Subquery, final_joins: bool, final_groups: bool) -> Form 
     """Return what the subquery has in common with others that mean the same; None if each has values of its own."""
     query, inner = table.this, table.unnest()
     cte = cte_of(query)
-    if cte is None and _calls_varying(query):
+    if cte is None and calls_varying(query):
         return None
     # the SELECT around it can say how many rows it numbers
     last = last_row(inner) if isinstance(inner, exp.Select) and row_numbers(inner) else None
     return to_sql(query), cte, final_joins, final_groups, last
-
-
-def _calls_varying(query: exp.Expr) -> bool:
-    """Return whether a query calls a function that returns another value each time."""
-    return any(
-        (call.name if isinstance(call, exp.Anonymous) else call.key).lower() in _VARYING
-        for call in query.find_all(exp.Func)
-    )
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 ``{}`` is what DuckDB needs to break ties as documented: by all other columns of the SELECT, in their order.
 """
 
-from collections import Counter
-
 import pytest
 from hypothesis import given, settings
 from pyspark.sql.types import StructType
@@ -15,7 +13,17 @@ from millrace_jobs.changes import FOREVER
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.tables.relations import TopRows, below
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
-from staged_queries import GRACE, STREAMS, TABLES, StagedQuery, contents_at, duckdb_rows, events, versions_of
+from staged_queries import (
+    GRACE,
+    STREAMS,
+    TABLES,
+    StagedQuery,
+    contents_at,
+    duckdb_rows,
+    events,
+    query_of_records,
+    versions_of,
+)
 
 KEYS = "abcd"
 BY_HALF = "SELECT k, n, row_number() OVER (PARTITION BY n % 2 ORDER BY n DESC{}) AS r FROM p"
@@ -136,15 +144,7 @@ OF_RECORDS = [
 @settings(max_examples=5)
 @given(batches=disordered(events([*TABLES, "s"], KEYS), GRACE))
 def test_a_record_meets_the_first_rows_of_its_own_time(sql, batches):
-    sources = {**TABLES, "s": False}
-    query, seen = StagedQuery(sql, sources), []
-    for arrived, watermark in batches:
-        seen += arrived
-        query.batch(arrived, watermark)
-    expected = Counter()
-    for record in (event for event in seen if event[1] == "s"):
-        tables = contents_at(seen, TABLES, record[0])
-        expected += duckdb_rows(sql, {**tables, "s": [(record[0], *record[2:])]})
+    query, expected = query_of_records(sql, batches)
     assert query.results == expected
 
 

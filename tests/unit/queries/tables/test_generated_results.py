@@ -9,27 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from change_tables import disordered
-from dual_streaming.streams import Record
-from dual_streaming.tables import EvolvingTable
 from generated_tables import SOURCES, rows, sources_in
 from millrace_jobs.changes import FOREVER
-from staged_queries import StagedQuery, duckdb_rows
+from staged_queries import GRACE, StagedQuery, contents_at, duckdb_rows
 
-GRACE = 6
 events = st.tuples(
     st.integers(1, 20), st.sampled_from(sorted(SOURCES)), st.sampled_from("abc"), st.integers(0, 3) | st.none()
 ).filter(lambda event: SOURCES[event[1]] or event[3] is not None)
-
-
-def contents_at(seen, time):
-    """The rows of tables at a time, by the reference interpreter, and the records of streams until then."""
-    contents = {}
-    for name, is_table in SOURCES.items():
-        own = [(at, key, value) for at, source, key, value in seen if source == name]
-        table = EvolvingTable(Record(*event) for event in own)
-        kept = [(record.t, record.k, record.v) for record in table.at(time).values()]
-        contents[name] = kept if is_table else [event for event in own if event[0] <= time]
-    return contents
 
 
 @settings(max_examples=80)
@@ -44,6 +30,6 @@ def test_any_query_of_tables_has_duckdb_s_rows_in_every_version(sql, batches, ki
             if number in killed:  # the batch ran, and nothing of it was committed
                 query.abandoned().batch(arrived, watermark)
             query.batch(arrived, watermark)
-        assert last.version(FOREVER - 1) == duckdb_rows(sql, contents_at(seen, FOREVER))
+        assert last.version(FOREVER - 1) == duckdb_rows(sql, contents_at(seen, SOURCES, FOREVER))
     for time in sorted({event[0] for event in seen}):
-        assert versions.version(time) == duckdb_rows(sql, contents_at(seen, time)), time
+        assert versions.version(time) == duckdb_rows(sql, contents_at(seen, SOURCES, time)), time

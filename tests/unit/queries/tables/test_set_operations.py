@@ -1,7 +1,5 @@
 """UNION, DISTINCT, EXCEPT, INTERSECT, CTEs and many inputs come to what DuckDB has, in every version and in any order."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import given, settings
 from pyspark.sql.types import StructType
@@ -11,7 +9,17 @@ from millrace_api.model.streamquery import Spec
 from millrace_jobs.changes import FOREVER
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
-from staged_queries import GRACE, STREAMS, TABLES, StagedQuery, contents_at, duckdb_rows, events, versions_of
+from staged_queries import (
+    GRACE,
+    STREAMS,
+    TABLES,
+    StagedQuery,
+    contents_at,
+    duckdb_rows,
+    events,
+    query_of_records,
+    versions_of,
+)
 
 BOTH = "SELECT k, n FROM p UNION ALL SELECT k, n FROM q"
 OF_TABLES = [
@@ -149,15 +157,7 @@ OF_RECORDS = [
 @settings(max_examples=3)
 @given(batches=disordered(events([*TABLES, "s"]), GRACE))
 def test_a_record_meets_the_version_of_its_own_time(sql, batches):
-    sources = {**TABLES, "s": False}
-    query, seen = StagedQuery(sql, sources), []
-    for arrived, watermark in batches:
-        seen += arrived
-        query.batch(arrived, watermark)
-    expected = Counter()
-    for record in (event for event in seen if event[1] == "s"):
-        tables = contents_at(seen, TABLES, record[0])
-        expected += duckdb_rows(sql, {**tables, "s": [(record[0], *record[2:])]})
+    query, expected = query_of_records(sql, batches)
     assert query.results == expected
 
 

@@ -7,18 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from change_tables import disordered
-from dual_streaming.streams import Record
-from dual_streaming.tables import EvolvingTable
 from millrace_api.model.streamquery import Spec
 from millrace_jobs.changes import FOREVER
 from millrace_jobs.queries.dry_compile import dry_compile
 from millrace_jobs.queries.tables.read_costs import read_costs, share_of
 from millrace_jobs.queries.tables.scopes import NotATableQueryError
 from millrace_jobs.queries.tables.table_query import _relation_steps
-from staged_queries import StagedQuery, duckdb_rows
+from staged_queries import GRACE, TABLES, StagedQuery, contents_at, duckdb_rows
 
-GRACE = 6
-TABLES = {"p": True, "q": True}
 GROUPS = "WITH x AS (SELECT n, count(*) AS c FROM p GROUP BY n)"
 ROWS = "WITH x AS (SELECT k, n FROM p WHERE n > 0)"
 RECORDS = "WITH x AS (SELECT k, n, at FROM s WHERE n > 0)"
@@ -50,15 +46,6 @@ def events(sources):
     return found.filter(lambda event: event[1] in TABLES or event[3] is not None)
 
 
-def contents_at(seen, time):
-    """The rows of the tables at a time, by the reference interpreter."""
-    tables = {
-        name: EvolvingTable(Record(at, key, value) for at, source, key, value in seen if source == name)
-        for name in TABLES
-    }
-    return {name: [(row.t, row.k, row.v) for row in table.at(time).values()] for name, table in tables.items()}
-
-
 @pytest.mark.parametrize("sql", OF_TABLES)
 @settings(max_examples=2)
 @given(batches=disordered(events(TABLES), GRACE))
@@ -71,9 +58,9 @@ def test_computed_once_or_twice_a_query_of_tables_has_duckdb_s_rows_in_every_ver
             query.batch(arrived, watermark)
         assert last[0].rows == last[1].rows
         assert versions[0].rows == versions[1].rows
-        assert last[1].version(FOREVER - 1) == duckdb_rows(sql, contents_at(seen, FOREVER))
+        assert last[1].version(FOREVER - 1) == duckdb_rows(sql, contents_at(seen, TABLES, FOREVER))
     for time in sorted({event[0] for event in seen}):
-        assert versions[1].version(time) == duckdb_rows(sql, contents_at(seen, time)), time
+        assert versions[1].version(time) == duckdb_rows(sql, contents_at(seen, TABLES, time)), time
 
 
 OF_STREAMS = [
