@@ -59,6 +59,7 @@ def describe(place: Place) -> str:
         "checkpoint": place,
         "query": marker.query.name,
         "id": marker.id,
+        "continued by": "-" if marker.versions is None else str(marker.versions),
         "driver": driver or "-",
         "state partitions": checkpoint.state_partitions,
         "last batch": "-" if last.committed is None else last.committed,
