@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,9 @@ _THREADS = Path("/proc/self/task")
 _HARMLESS = "jemalloc_bg_thd"
 """The thread of Arrow's memory allocator, which holds its locks across a fork and starts a new thread afterwards."""
 
+
+_ENDED = 1
+"""Result of a task after which PySpark's daemon lets the worker end."""
 
 _MANY = 10_000
 """Number of objects that a worker's garbage collection handles within a millisecond or two."""
@@ -48,7 +52,7 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     gc.collect()
     gc.freeze()
-    daemon.worker = freezing(daemon.worker)
+    daemon.worker = while_connected(freezing(daemon.worker))
     daemon.manager()
 
 
@@ -81,6 +85,32 @@ def freezing(task: Callable[..., int]) -> Callable[..., int]:
         return status
 
     return run
+
+
+def while_connected(task: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
+    """Wrap the function that a worker calls for each task; end a worker to which Spark gives no other task.
+
+    Spark then closes the connection. PySpark's function would take that for an error of the next task, and print the
+    traceback of its attempt to report it. It begins the first task at once, since it also sets the worker's signals.
+    """
+    is_new = True
+
+    def run(connection: socket.socket, authenticated: bool) -> int:
+        nonlocal is_new
+        if not is_new and not _has_data(connection):
+            return _ENDED
+        is_new = False
+        return task(connection, authenticated)
+
+    return run
+
+
+def _has_data(connection: socket.socket) -> bool:
+    """Wait for data, and return whether there is any, or the connection is closed."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK) != b""
+    except OSError:
+        return False
 
 
 def has_threads() -> bool:
