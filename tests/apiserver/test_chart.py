@@ -276,7 +276,8 @@ def test_what_helm_test_makes_goes_with_a_failure_too(plane, helm, release):
     with ThreadPoolExecutor() as pool:
         testing = pool.submit(helm, "test", "millrace", "--timeout", "25s")
         wait_until(lambda: plane.kubectl("-n", "streams", "get", "pod", "millrace-test").returncode == 0)
-        driver = _driver_with_the_claim(plane.get("sq", "millrace-test", "--namespace", "streams"))
+        query, pod = (plane.get(kind, "millrace-test", "--namespace", "streams") for kind in ("sq", "pod"))
+        driver = _driver_with_the_claim(query, pod["spec"])
         assert plane.kubectl("-n", "streams", "create", "-f", "-", document=json.dumps(driver)).returncode == 0
         report(plane, "pod", {"phase": "Failed"})
         tested = testing.result()
@@ -287,10 +288,12 @@ def test_what_helm_test_makes_goes_with_a_failure_too(plane, helm, release):
     assert plane.kubectl("-n", "streams", "delete", "pod", "millrace-test").returncode == 0
 
 
-def _driver_with_the_claim(query):
+def _driver_with_the_claim(query, allowed):
     """A pod of the query, on a node, so that the claim is in use; it ends at once when it is deleted."""
     owner = {name: query[name] for name in ("apiVersion", "kind")}
     owner |= {name: query["metadata"][name] for name in ("name", "uid")}
+    (container,) = allowed["containers"]
+    context = container["securityContext"]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -298,7 +301,8 @@ def _driver_with_the_claim(query):
         "spec": {
             "nodeName": "anywhere",
             "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "driver", "image": "driver"}],
+            "securityContext": allowed["securityContext"],
+            "containers": [{"name": "driver", "image": "driver", "securityContext": context}],
             "volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": "millrace-test"}}],
         },
     }
