@@ -287,6 +287,15 @@ def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
     assert said.stdout == "False\n"
 
 
+def test_what_tasks_need_has_no_models_of_queries_and_no_sql():
+    """They take more than half a second of a core, in each start and in each executor."""
+    program = "import sys; from millrace_jobs.process import python_daemon as daemon, zygote_server as zygote; "
+    program += "daemon.load(); [__import__(name) for name in zygote._MODULES]; daemon.load_grouping(); "
+    program += "print({'sqlglot', 'millrace_api.model.streamquery', 'pyspark.worker'} & sys.modules.keys())"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout == "{'pyspark.worker'}\n"
+
+
 def test_a_missing_java_is_reported(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)

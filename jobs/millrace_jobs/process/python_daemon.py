@@ -20,8 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 
-_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.queries.routed.merge", "pyspark.worker")
+_MODULES = (
+    "millrace_jobs.pipeline.projection",
+    "millrace_jobs.pipeline.reader",
+    "millrace_jobs.queries.routed.merge",
+    "pyspark.worker",
+)
 """Modules that the tasks of any query need; the worker imports the user's aggregators."""
+
+_FOR_GROUPING = ("pyarrow.acero", "pyspark.sql.streaming.proto.StateMessage_pb2")
+"""Further modules that tasks need to group records and to keep state."""
 
 _LOOK_UP = "pyspark.sql.worker.lookup_data_sources"
 """The worker that looks once for installed packages with data sources; it needs none of ``_MODULES``."""
@@ -46,14 +54,21 @@ def main() -> None:
     """
     from pyspark import daemon  # imported here because it reads this process's arguments
 
+    gc.disable()  # modules are no garbage, and looking for it takes a tenth of the time of their imports
     if sys.argv[1:] != [_LOOK_UP]:
         load()
     if has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
-    gc.collect()
-    gc.freeze()
+    freeze()
     daemon.worker = while_connected(freezing(daemon.worker))
     daemon.manager()
+
+
+def freeze() -> None:
+    """Collect garbage once, let the collector skip what is left from now on, and switch it on."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def load() -> None:
@@ -64,13 +79,15 @@ def load() -> None:
 
 
 def load_grouping() -> None:
-    """Load what tasks need that hash keys and group records: Arrow's engine, and the runtime of compiled kernels.
+    """Load what tasks need that hash keys, group records and keep state.
 
-    That takes 0.25 s of one core, which otherwise each worker spends in the first batch.
+    These are Arrow's engine, the runtime of compiled kernels, and the messages by which PySpark asks for state.
+    That takes 0.3 s of one core, which otherwise each worker spends in the first batch.
     """
     from millrace_jobs.partitioners.key_hashes import hash_columns  # only here, since other processes wait for imports
 
-    importlib.import_module("pyarrow.acero")
+    for name in _FOR_GROUPING:
+        importlib.import_module(name)
     hash_columns([pa.array([""])], rows=1)
 
 
@@ -87,7 +104,7 @@ def freezing(task: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def while_connected(task: Callable[[socket.socket, bool], int]) -> Callable[[socket.socket, bool], int]:
+def while_connected(task: Callable[..., int]) -> Callable[..., int]:
     """Wrap the function that a worker calls for each task; end a worker to which Spark gives no other task.
 
     Spark then closes the connection. PySpark's function would take that for an error of the next task, and print the
