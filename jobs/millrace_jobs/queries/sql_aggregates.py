@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -17,7 +18,6 @@ from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
 from millrace_jobs.aggregates.in_sql import SqlAggregator
-from millrace_jobs.queries.sql_scope import sql_problem
 from millrace_jobs.windows import Window
 
 _LONGEST_WINDOW = 36_500 * 86_400_000_000
@@ -137,15 +137,13 @@ def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> dict
 
 def _only_held(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate:
     """Split an aggregate that the state has and the query does not."""
-    try:
+    with suppress(AnalysisException):
         compiled = compile_aggregate(call, index, type_of)
-    except AnalysisException as error:
-        compiled = sql_problem(error).message
-    if isinstance(compiled, str):
-        message = f"the state goes on counting {to_sql(call)}, which is no longer possible: {compiled}"
-        hint = f"keep the columns and functions that it needs, or start over with {ANOTHER_CHECKPOINT}"
-        raise MillraceError(Problem(message, hint, field="spec.query.sql"))
-    return compiled
+        if isinstance(compiled, BuiltinAggregate):
+            return compiled
+    message = f"the state goes on counting {to_sql(call)}, and a column or a function that it needs is gone"
+    hint = f"declare what it needs, or start over with {ANOTHER_CHECKPOINT}"
+    raise MillraceError(Problem(message, hint, field="spec.query.sql"))
 
 
 def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
