@@ -40,11 +40,19 @@ class Outline:
     ``state`` holds the SQL of each part that determines the state, by the name of the part; it is empty if the query
     has no state. Columns of the state have no names, so the order of keys and aggregates matters to Spark's own plan.
     ``where`` is the filter. ``aggregates`` are the calls in that order, in the spelling of ``aggregate_text``.
+
+    Checkpoints record the aggregates in another order, ``recorded``: each level of an expression before the next one.
     """
 
     state: Mapping[str, str]
     where: str
     aggregates: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
+
+    @property
+    def layout(self) -> dict[str, str]:
+        """The parts that determine the state as checkpoints record them."""
+        return {**self.state, **({AGGREGATES: ", ".join(self.recorded)} if AGGREGATES in self.state else {})}
 
     def merges_parts(self, *, holds_back: bool) -> bool:
         """Whether each aggregate has columns of its own in the state, as far as that is known without types.
@@ -69,7 +77,8 @@ def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
     aliases = {item.alias: item.this for item in query.expressions if isinstance(item, exp.Alias)}
     keys = [_resolved(node, query.expressions, {k: v for k, v in aliases.items() if k not in columns})
             for node in (query.args["group"].expressions if query.args.get("group") else [])]  # fmt: skip
-    calls = _aggregates([*query.expressions, *filter(None, [query.args.get("having")])])
+    items = [*query.expressions, *filter(None, [query.args.get("having")])]
+    calls, recorded = (_aggregates(items, by_level=by_level) for by_level in (False, True))
     if not keys and not calls:
         return Outline({}, to_sql(where) if where else "")
     state = {
@@ -77,7 +86,7 @@ def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
         "GROUP BY": ", ".join(map(to_sql, keys)),
         AGGREGATES: ", ".join(calls),
     }
-    return Outline(state, to_sql(where) if where else "", tuple(calls))
+    return Outline(state, to_sql(where) if where else "", tuple(calls), tuple(recorded))
 
 
 def aggregate_text(call: str) -> str:
@@ -110,9 +119,9 @@ def _resolved(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.
     return node
 
 
-def _aggregates(items: Sequence[exp.Expr]) -> list[str]:
-    """Return the distinct aggregate calls in order, each with its FILTER."""
-    found = (node for item in items for node in item.find_all(exp.AggFunc, exp.Filter))
+def _aggregates(items: Sequence[exp.Expr], *, by_level: bool) -> list[str]:
+    """Return the distinct aggregate calls, each with its FILTER, as Spark's plan has them or level by level."""
+    found = (node for item in items for node in item.find_all(exp.AggFunc, exp.Filter, bfs=by_level))
     return list(dict.fromkeys(to_sql(node) for node in found if not isinstance(node.parent, exp.Filter)))
 
 

@@ -130,6 +130,11 @@ def _compare_sql(
         reason = _missing(now, wanted, known)
         if reason is None:
             objections, remarks = [], _remarks(made, wanted)
+    elif not changed and held == () and _moves_columns(before, now, made, wanted):
+        objections, reason = (
+            ["with another use of HAVING"],
+            "Spark keeps the columns of its state in another order then",
+        )
     if not objections and made.where != wanted.where and wanted.state:
         remarks.append(_FILTER_CHANGED)
     return objections, reason, [] if objections else remarks
@@ -140,6 +145,12 @@ def _merges_parts(query: StreamQuery, parts: Outline) -> bool:
     holds_back = query.spec.additional_outputs is not None or query.spec.emit is Emit.ON_WINDOW_END
     of_tables = any(source.table is not None for source in query.spec.sources.values())
     return not of_tables and parts.merges_parts(holds_back=holds_back)
+
+
+def _moves_columns(before: StreamQuery, now: StreamQuery, made: Outline, wanted: Outline) -> bool:
+    """Whether HAVING comes or goes where Spark orders the columns of its state otherwise because of it."""
+    comes_or_goes = parsed_sql(before.spec).filters_groups != parsed_sql(now.spec).filters_groups
+    return comes_or_goes and any(each.aggregates != each.recorded for each in (made, wanted))
 
 
 def _missing(now: StreamQuery, wanted: Outline, held: Sequence[str]) -> str | None:

@@ -105,3 +105,21 @@ def test_where_rows_are_held_back_an_aggregate_without_a_merge_does_not_move():
     for emit, number in (("OnUpdate", 0), ("OnWindowEnd", 1)):
         forbidden, _ = compare(with_sql(sql, emit=emit), with_sql(moved, emit=emit))
         assert len(forbidden) == number
+
+
+NESTED = SQL.replace(SAVED[0], "abs(abs(sum(fare))) + count(*) AS both")
+
+
+def test_aggregates_of_spark_s_own_columns_stay_in_the_order_in_which_spark_finds_them(log):
+    level_by_level = SQL.replace(SAVED[0], "count(*) AS trips, sum(fare) AS fare")
+    with pytest.raises(MillraceError, match=r"list of aggregates SUM\(fare\), COUNT\(\*\), not with COUNT\(\*\), SUM"):
+        check_changes(with_sql(NESTED), with_sql(level_by_level), log, {"GROUP BY": "city"})
+    assert check_changes(with_sql(NESTED), with_sql(level_by_level), log, HELD) == ()
+
+
+def test_having_may_come_and_go_unless_that_moves_columns_without_names(log):
+    older = {"aggregates": ["COUNT(*)", "SUM(fare)"]}
+    for sql, layout in ((SQL, older), (NESTED, HELD)):
+        assert check_changes(with_sql(sql), with_sql(sql.replace(" HAVING count(*) > 1", "")), log, layout) == ()
+    with pytest.raises(MillraceError, match="with another use of HAVING: Spark keeps the columns of its state"):
+        check_changes(with_sql(NESTED), with_sql(NESTED.replace(" HAVING count(*) > 1", "")), log, older)
