@@ -113,7 +113,7 @@ class Checkpoint(SparkLog):
                 held = Marker.read(self.root)
             unused = self.is_unused()
             if held is not None and not unused:
-                self._remarks = check_changes(held.query, query, self)
+                self._remarks = check_changes(held.query, query, self, held.layout)
                 sink = query.spec.sink
                 self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
             self._take_lease()
