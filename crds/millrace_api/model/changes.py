@@ -63,7 +63,7 @@ class CheckpointChange(Enum):
     SQL = "filter and output may change, but not what the state depends on"
 
 
-class Verdict(StrEnum):
+class ChangeVerdict(StrEnum):
     """Whether a changed query can have the results that it asks for, on its checkpoint or otherwise."""
 
     POSSIBLE = "possible"
@@ -80,20 +80,20 @@ class Verdict(StrEnum):
 
 
 _ADVICE = {
-    Verdict.IN_SHADOW: "run it beside this one under another metadata.name, with another place for its results, and "
-    "remove this one when that has read the same records",
-    Verdict.NOT: "run it under another metadata.name, with another place for its results",
+    ChangeVerdict.IN_SHADOW: "run it beside this one under another metadata.name, with another place for its results, "
+    "and remove this one when that has read the same records",
+    ChangeVerdict.NOT: "run it under another metadata.name, with another place for its results",
 }
 
 
 _OTHER_QUERY = frozenset({CheckpointChange.NAME, CheckpointChange.RECORDS, CheckpointChange.START})
 
 
-def verdict_of(change: CheckpointChange, *, objection: bool) -> Verdict:
+def verdict_of(change: CheckpointChange, *, objection: bool) -> ChangeVerdict:
     """Return the verdict on a changed field; ``objection``: the checkpoint does not allow the change."""
     if not objection:
-        return Verdict.POSSIBLE
-    return Verdict.NOT if change in _OTHER_QUERY else Verdict.IN_SHADOW
+        return ChangeVerdict.POSSIBLE
+    return ChangeVerdict.NOT if change in _OTHER_QUERY else ChangeVerdict.IN_SHADOW
 
 
 FREE, RECORDS, START = CheckpointChange.FREE, CheckpointChange.RECORDS, CheckpointChange.START

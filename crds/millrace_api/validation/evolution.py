@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.model.changes import CheckpointChange, Verdict, checkpoint_changes, verdict_of
+from millrace_api.model.changes import ChangeVerdict, CheckpointChange, checkpoint_changes, verdict_of
 from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_api.sql.outline import AGGREGATES, Outline, columns_in, outline
 from millrace_api.sql.parsed_query import parsed_sql
@@ -38,7 +38,7 @@ class ForbiddenChange:
     field: str
     difference: str
     reason: str
-    verdict: Verdict
+    verdict: ChangeVerdict
 
     def __str__(self) -> str:
         return f"{self.difference}: {self.reason}"

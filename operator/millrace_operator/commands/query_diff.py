@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.changes import Verdict
+from millrace_api.model.changes import ChangeVerdict
 from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
@@ -162,7 +162,7 @@ class _Diff:
             for each in forbidden
         ]
         for remark in remarks:
-            yield "state", f"{Verdict.POSSIBLE}: {remark}"
+            yield "state", f"{ChangeVerdict.POSSIBLE}: {remark}"
         replaced = is_replaced(old, new, status)
         running = not old.suspend and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejects(revision(old)):

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.changes import CheckpointChange, Verdict
+from millrace_api.model.changes import ChangeVerdict, CheckpointChange
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.evolution import check_changes
 
@@ -82,14 +82,14 @@ def test_a_column_of_an_aggregate_in_the_state_stays_in_the_schema(log):
     ("now", "verdict"),
     [
         (with_sql(SQL.replace(SAVED[0], "count(*) AS trips")), None),
-        (with_sql(SQL.replace(*SAVED)), Verdict.IN_SHADOW),
-        (with_sql(SQL.replace("'10 minutes'", "'20 minutes'")), Verdict.IN_SHADOW),
-        (with_sql(SQL.replace("count(*) AS trips, sum", "collect_set(fare) AS trips, sum")), Verdict.IN_SHADOW),
-        (with_sql(SQL.replace("count(*) AS trips", "count(DISTINCT fare) AS trips")), Verdict.IN_SHADOW),
-        (a_query(emit="OnWindowClose"), Verdict.IN_SHADOW),
-        (a_query(changed(FILES, "schema", value="at TIMESTAMP, city STRING, fare FLOAT")), Verdict.IN_SHADOW),
-        (a_query(changed(FILES, "files", "path", value="b/*.csv")), Verdict.NOT),
-        (a_query(changed(KAFKA, "kafka", "topic", value="rides")), Verdict.NOT),
+        (with_sql(SQL.replace(*SAVED)), ChangeVerdict.IN_SHADOW),
+        (with_sql(SQL.replace("'10 minutes'", "'20 minutes'")), ChangeVerdict.IN_SHADOW),
+        (with_sql(SQL.replace("count(*) AS trips, sum", "collect_set(fare) AS trips, sum")), ChangeVerdict.IN_SHADOW),
+        (with_sql(SQL.replace("count(*) AS trips", "count(DISTINCT fare) AS trips")), ChangeVerdict.IN_SHADOW),
+        (a_query(emit="OnWindowClose"), ChangeVerdict.IN_SHADOW),
+        (a_query(changed(FILES, "schema", value="at TIMESTAMP, city STRING, fare FLOAT")), ChangeVerdict.IN_SHADOW),
+        (a_query(changed(FILES, "files", "path", value="b/*.csv")), ChangeVerdict.NOT),
+        (a_query(changed(KAFKA, "kafka", "topic", value="rides")), ChangeVerdict.NOT),
     ],
 )
 def test_without_a_look_at_the_checkpoint_there_is_a_verdict(now, verdict):
