@@ -68,6 +68,15 @@ def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
     return partials.groupBy(*groups).agg(*(column.alias(name) for name, column in merged.items()))
 
 
+def in_order_of_parts(merged: DataFrame, query: Aggregation) -> DataFrame:
+    """Return the same groups, whose columns in Spark's state are all parts in their order, whatever is selected.
+
+    Spark merges only what the SELECT list reads, in its order, and the columns of its state have no names. The filter
+    reads every part and keeps every group, which the optimizer cannot know.
+    """
+    return merged.where(f"pmod(xxhash64({', '.join(part.name for part in query.parts)}), 2L) >= 0L")
+
+
 def deviations_between(mean: Column, count: Column) -> Column:
     """Return the sum over partial results of count * (mean - common mean)^2, which merges without cancellation.
 
