@@ -27,6 +27,7 @@ from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
 from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
+from millrace_jobs.checkpoint.snapshots import start_from
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
@@ -107,9 +108,12 @@ class Checkpoint(SparkLog):
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
                 raise damaged(self.root / MARKER, "it is gone")
+            if held is None and query.spec.checkpoint is not None and query.spec.checkpoint.from_snapshot is not None:
+                start_from(query.spec.checkpoint.from_snapshot, self.root, query)
+                held = Marker.read(self.root)
             unused = self.is_unused()
             if held is not None and not unused:
-                self._remarks = check_changes(held.query, query, self)
+                self._remarks = check_changes(held.query, query, self, held.layout)
                 sink = query.spec.sink
                 self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
             self._take_lease()

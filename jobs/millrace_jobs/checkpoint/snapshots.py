@@ -24,18 +24,23 @@ from pathlib import Path
 from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.checkpoint.evolution import check_changes
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions
 from millrace_jobs.checkpoint.object_lease import begun_entries, spark_place
 from millrace_jobs.checkpoint.snapshot_files import files_at
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.disk import sync
-from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
+from millrace_jobs.places import Place, files_below, folders_in, place_of, remove_all, within, write_durably
 from millrace_jobs.stores.objects import ObjectPath
 
 SNAPSHOTS = "snapshots"
 """The folder of a checkpoint that has its snapshots."""
 
 MANIFEST = "snapshot.json"
+
+FIELD = "fromSnapshot"
+"""The field of ``spec.checkpoint`` that names the snapshot of a new query."""
 
 _KEPT = ("sources", "policies", "tables")
 """What a query goes on from beside Spark's part and the marker."""
@@ -212,14 +217,33 @@ def verify(place: Place) -> Snapshot:
     return snapshot
 
 
-def restore(place: Place, target: Place, *, as_new: bool = False) -> Snapshot:
+def start_from(snapshot: str, root: Place, query: StreamQuery) -> None:
+    """Make a new query's checkpoint of a snapshot, with an id of its own, since the query has sinks of its own.
+
+    Raises:
+        MillraceError: the snapshot is not whole or damaged, or the query cannot go on from its state.
+        OSError: a place cannot be read or written.
+    """
+    place = place_of(snapshot)
+    try:
+        marker = Marker.read(place)
+        if marker is not None:
+            check_changes(marker.query, query, SparkLog(place / "spark"))
+        found = Snapshot.read(place)
+        # Of two drivers that begin at once, both write the same.
+        own = str(uuid.uuid5(uuid.UUID(found.checkpoint), f"{found.name} {found.taken} {root}"))
+        restore(place, root, own)
+    except MillraceError as error:
+        raise MillraceError(*(replace(each, field=f"spec.checkpoint.{FIELD}") for each in error.problems)) from None
+
+
+def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
     """Make a checkpoint of a snapshot, in a place where there is nothing.
 
     Args:
         place: the snapshot.
         target: the checkpoint to be.
-        as_new: give it an id of its own, for another query with sinks of its own. Otherwise it has the original's, and
-            one of the two can be continued.
+        own_id: its id. None is that of the original, and one of the two can be continued.
 
     Raises:
         MillraceError: the snapshot is not whole or damaged, or there is a checkpoint in ``target``.
@@ -233,7 +257,7 @@ def restore(place: Place, target: Place, *, as_new: bool = False) -> Snapshot:
             write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
     marker = Marker.read(place)
     assert marker is not None, "the manifest has it"
-    (replace(marker, id=str(uuid.uuid4())) if as_new else marker).write(target)
+    (marker if own_id is None else replace(marker, id=own_id)).write(target)
     return snapshot
 
 

@@ -11,31 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_problem
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
 from millrace_jobs.checkpoint.marker import MARKER, Marker
 from millrace_jobs.checkpoint.snapshots import SNAPSHOTS, names_of_snapshots
-from millrace_jobs.disk import absolute_path
 from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
 from millrace_jobs.stores.objects import ObjectPath
 
 _OF_THE_DRIVER = ("lease.json", "lease.new", "lock", "lookups.json")
 """Files that are the running driver's, and no part of a copy."""
-
-
-def place_of(text: str) -> Place:
-    """Return the place that a user names: a folder, its URI, or a prefix in an object store.
-
-    Raises:
-        MillraceError: it is no place that a checkpoint can have.
-    """
-    if bucket_and_prefix(text) is not None:
-        return ObjectPath.of(text)
-    if "://" in text:
-        if (found := uri_problem(text)) is not None:
-            raise MillraceError(Problem(f"{text}: {found[0]}", found[1]))
-        return absolute_path(folder_of(text) or text)
-    return absolute_path(text)
 
 
 def checkpoints_in(place: Place) -> list[Place]:

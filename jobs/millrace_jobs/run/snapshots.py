@@ -9,7 +9,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import Duration
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.snapshots import Snapshot, place_of_snapshot, snapshots_of
-from millrace_jobs.run.checkpoints import place_of, reported
+from millrace_jobs.places import place_of
+from millrace_jobs.run.checkpoints import reported
 
 
 def create(checkpoint: str, name: str) -> str:
