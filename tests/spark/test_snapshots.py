@@ -13,7 +13,6 @@ import yaml
 
 from lab.processes import Mark
 from lab.waiting import wait_until
-from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshots import Snapshot, restore, take, verify
 from millrace_jobs.sinks.files.sink import BATCH_ID
 
@@ -32,35 +31,31 @@ SETTINGS = {
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("changelogs", [True, False])
-def test_a_second_query_comes_to_the_same_from_a_snapshot_of_one_that_runs(tmp_path: Path, changelogs: bool) -> None:
+def test_a_second_query_comes_to_the_same_from_a_snapshot_of_one_that_runs(tmp_path: Path) -> None:
     events = recording(seed=3)
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
     made = document(tmp_path, "OnUpdate")
     made["spec"]["batchInterval"] = "1s"
-    made["spec"]["sparkConf"] = SETTINGS | {
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": str(changelogs).lower()
-    }
+    made["spec"]["sparkConf"] = SETTINGS
     (tmp_path / "query.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
     millrace, mark, root = str(Path(sys.executable).parent / "millrace"), Mark(), tmp_path / "checkpoint"
     run = Process(millrace, "run", str(tmp_path / "query.yaml"), log=tmp_path / "first.log", mark=mark)
     snapshots: list[Snapshot] = []
     try:
-        for number in range(5):
-            for _ in range(3):
-                run.wait_for_batch()
+        for number in range(3):
+            run.wait_for_batch()
             snapshots.append(take(root, f"s{number}"))
     finally:
         run.kill()
     assert [each.batch for each in snapshots] == sorted({each.batch for each in snapshots})
     assert any(file.name.startswith("spark/state/") for file in snapshots[-1].files)
 
-    batch = snapshots[3].batch
-    for number in range(5):
+    batch = snapshots[1].batch
+    for number in range(3):
         verify(root / "snapshots" / f"s{number}")
     second = tmp_path / "second"
     second.mkdir()
-    restore(root / "snapshots" / "s3", second / "checkpoint", as_new=True)
+    restore(root / "snapshots" / "s1", second / "checkpoint", own_id="second")
     made["spec"]["sink"]["files"]["path"] = str(second / "results")
     made["spec"]["checkpoint"]["uri"] = (second / "checkpoint").as_uri()
     (second / "query.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
@@ -73,6 +68,3 @@ def test_a_second_query_comes_to_the_same_from_a_snapshot_of_one_that_runs(tmp_p
     assert min(rest.column(BATCH_ID).to_pylist()) > batch
     whole = pa.concat_tables([first.filter(pc.field(BATCH_ID) <= batch), rest.select(first.column_names)])
     assert_same(latest(whole, QUESTION.key_columns), duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)
-    marker = Marker.read(second / "checkpoint")
-    assert marker is not None
-    assert marker.id != snapshots[3].checkpoint
