@@ -39,6 +39,9 @@ SNAPSHOTS = "snapshots"
 
 MANIFEST = "snapshot.json"
 
+RESTORING = "restoring"
+"""File of a checkpoint that is being made of a snapshot, with the place of that; a process that died has left it."""
+
 FIELD = "fromSnapshot"
 """The field of ``spec.checkpoint`` that names the snapshot of a new query."""
 
@@ -237,6 +240,11 @@ def start_from(snapshot: str, root: Place, query: StreamQuery) -> None:
         raise MillraceError(*(replace(each, field=f"spec.checkpoint.{FIELD}") for each in error.problems)) from None
 
 
+def is_being_restored(root: Place) -> bool:
+    """Whether a checkpoint is being made of a snapshot there, or a process that did so has died."""
+    return not (root / MARKER).exists() and (root / RESTORING).exists()
+
+
 def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
     """Make a checkpoint of a snapshot, in a place where there is nothing.
 
@@ -250,14 +258,20 @@ def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
         OSError: a place cannot be read or written.
     """
     snapshot = verify(place)
-    if (target / MARKER).exists() or next(files_below(target / "spark"), None) is not None:
+    unfinished = (target / RESTORING).read_text(encoding="utf-8") if is_being_restored(target) else None
+    if (target / MARKER).exists() or (unfinished is None and next(files_below(target / "spark"), None) is not None):
         raise MillraceError(Problem(f"{target} has a checkpoint", "name another place"))
+    if unfinished not in (None, str(place)):  # what an attempt with this snapshot has left is written over
+        for folder in ("spark", *_KEPT):
+            remove_all(target / folder)
+    write_durably(target / RESTORING, str(place).encode())
     for file in snapshot.files:
         if file.name != MARKER:
             write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
     marker = Marker.read(place)
     assert marker is not None, "the manifest has it"
     (marker if own_id is None else replace(marker, id=own_id)).write(target)
+    (target / RESTORING).unlink(missing_ok=True)
     return snapshot
 
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from builders import a_query
 from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.snapshots import MANIFEST, outdated, remove, restore, snapshots_of, take, verify
@@ -234,3 +235,31 @@ def test_a_copier_that_is_killed_leaves_a_whole_snapshot_or_one_that_is_refused(
     take(root, "one")
     verify(root / "snapshots" / "one")
     assert [each.batch for each in snapshots_of(root)] == [149]
+
+
+def test_a_driver_that_dies_while_it_starts_from_a_snapshot_starts_from_it_again(stored, tmp_path, monkeypatch):
+    taken, root, real = take(stored.root, "one"), tmp_path / "new", snapshots.write_durably
+    document = a_query().to_document()
+    place = stored.root / "snapshots" / "one"
+    document["spec"]["checkpoint"] = {"uri": root.as_uri(), "fromSnapshot": place.as_uri()}
+    query = StreamQuery.model_validate(document)
+    for written in range(len(taken.files)):
+        left = iter([True] * written)
+
+        def dying(*arguments, left=left):
+            if not next(left, False):
+                raise KeyboardInterrupt
+            real(*arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshots, "write_durably", dying)
+            with pytest.raises(KeyboardInterrupt):
+                Checkpoint(root).open(query)
+    with pytest.raises(MillraceError, match="it is gone"):
+        Checkpoint(root).open(a_query())
+    checkpoint = Checkpoint(root)
+    checkpoint.open(query)
+    assert checkpoint.last_batch().committed == taken.batch
+    assert loaded(root, taken.batch + 1) == loaded(place, taken.batch + 1)
+    assert not (root / "restoring").exists()
+    checkpoint.close()
