@@ -53,7 +53,7 @@ def test_commands_that_others_start_are_there_but_not_in_the_help(command: str) 
 
 def test_the_shell_completes_commands() -> None:
     asked = {"_MILLRACE_COMPLETE": "complete_bash", "COMP_WORDS": "millrace s", "COMP_CWORD": "1"}
-    assert set(millrace(**asked).stdout.split()) == {"state", "status", "suspend", "scale", "simulate"}
+    assert set(millrace(**asked).stdout.split()) == {"snapshot", "state", "status", "suspend", "scale", "simulate"}
     assert "--install-completion" in millrace("--help").stdout
 
 

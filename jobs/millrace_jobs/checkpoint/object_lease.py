@@ -242,6 +242,20 @@ def spark_place(root: ObjectPath) -> ObjectPath:
     return root / (_SPARK if found is None else found[0].spark)
 
 
+def begun_entries(root: ObjectPath) -> dict[int, str]:
+    """Return the entries of the last two batches in Spark's offset log as the lease has them.
+
+    Raises:
+        MillraceError: the lease is not what Millrace writes.
+        OSError: the store does not answer, or refuses.
+    """
+    found = _version(root / _FILE)
+    begun = None if found is None else found[0].begun
+    if begun is None:
+        return {}
+    return {begun.batch: begun.offsets} | ({} if begun.before is None else {begun.batch - 1: begun.before})
+
+
 def download(spark: ObjectPath, folder: Path) -> None:
     """Copy Spark's part to a folder. Raises OSError if that is not possible."""
     for name, _ in spark.objects():

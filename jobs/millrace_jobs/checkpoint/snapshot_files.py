@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from millrace_jobs.checkpoint.spark_folder import damaged
 from millrace_jobs.places import Place, files_below, within
 
 _VERSION = re.compile(r"(\d+)\.(?:zip|snapshot|changelog|delta)")
@@ -32,6 +33,7 @@ def files_at(spark: Place, batch: int) -> list[str]:
 
     Raises:
         FileNotFoundError: one of them is not there, as when Spark has just removed it.
+        MillraceError: a file that names others is damaged.
         OSError: the place cannot be read.
     """
     found = ["metadata"]
@@ -71,18 +73,21 @@ def _files_of_store(spark: Place, store: str, names: Sequence[str], shared: Sequ
     if first:
         yield f"{store}/{whole[first]}"
         if whole[first].endswith(".zip"):
-            content = within(spark, f"{store}/{whole[first]}").read_bytes()
-            yield from (f"{store}/{name}" for name in _named_by(content))
+            yield from (f"{store}/{name}" for name in _named_by(within(spark, f"{store}/{whole[first]}")))
     for number in range(first + 1, last + 1):
         if number not in changes:
             raise FileNotFoundError(f"{spark}/{store}: it has no version {number}")
         yield f"{store}/{changes[number]}"
 
 
-def _named_by(content: bytes) -> Iterator[str]:
+def _named_by(file: Place) -> list[str]:
     """Yield the files outside of a zip that RocksDB needs beside it, from the store's folder on."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        _, _, text = archive.read("metadata").decode().partition("\n")
-    metadata = json.loads(text)
-    for folder, key, name in (("SSTs", "sstFiles", "dfsSstFileName"), ("logs", "logFiles", "dfsLogFileName")):
-        yield from (f"{folder}/{each[name]}" for each in metadata.get(key) or ())
+    content = file.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _, _, text = archive.read("metadata").decode().partition("\n")
+        metadata = json.loads(text)
+        named = [f"SSTs/{each['dfsSstFileName']}" for each in metadata.get("sstFiles") or ()]
+        return named + [f"logs/{each['dfsLogFileName']}" for each in metadata.get("logFiles") or ()]
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError):
+        raise damaged(file, "it is not what Spark writes there") from None

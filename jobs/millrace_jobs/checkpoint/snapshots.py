@@ -4,6 +4,9 @@ A snapshot is in ``snapshots/NAME`` of its checkpoint, with the files of a check
 ``snapshot.json``, which has the size and the digest of every other file. It is written last: without it, a snapshot is
 not whole. In a folder, Spark's files are hard links: Spark replaces files, and never changes one in place. In an object
 store, the store copies them.
+
+What sources, tables and policies record belongs to no batch. It is copied first, and counts only if the batch is still
+the last one committed afterwards: a driver that died in that moment would have left the same.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.evolution import check_changes
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions
-from millrace_jobs.checkpoint.object_lease import spark_place
+from millrace_jobs.checkpoint.object_lease import begun_entries, spark_place
 from millrace_jobs.checkpoint.snapshot_files import files_at
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.disk import sync
@@ -36,6 +39,9 @@ SNAPSHOTS = "snapshots"
 
 MANIFEST = "snapshot.json"
 
+RESTORING = "restoring"
+"""File of a checkpoint that is being made of a snapshot, with the place of that; a process that died has left it."""
+
 FIELD = "fromSnapshot"
 """The field of ``spec.checkpoint`` that names the snapshot of a new query."""
 
@@ -43,8 +49,8 @@ _KEPT = ("sources", "policies", "tables")
 """What a query goes on from beside Spark's part and the marker."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
-_ATTEMPTS = 5
-"""How often the newest batch is tried, while Spark removes what the one before needs."""
+_ATTEMPTS = 20
+"""How often the newest batch is tried, while Spark commits the next one, or removes what this one needs."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +129,8 @@ def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
     What an earlier attempt under this name has left is removed first.
 
     Raises:
-        MillraceError: there is no checkpoint or no finished batch, the name is taken, or Spark removed the files of
-            several batches in turn before they could be kept.
+        MillraceError: there is no checkpoint or no finished batch, the name is taken, or several batches in turn ended
+            or lost their files before they could be kept.
         OSError: the place cannot be written. No whole snapshot is left.
     """
     target = place_of_snapshot(root, name)
@@ -141,7 +147,7 @@ def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
             remove_all(target)
             raise
     remove_all(target)
-    message = f"no snapshot of {root} could be taken: its files are removed faster than they are kept ({missing})"
+    message = f"no snapshot of {root} could be taken: its files are replaced faster than they are kept ({missing})"
     raise MillraceError(Problem(message, "try again; if it fails again, millrace checkpoint show says what is there"))
 
 
@@ -153,11 +159,19 @@ def _take(root: Place, target: Place, name: str, now: datetime) -> Snapshot:
     batch = SparkLog(spark).last_batch().committed
     if batch is None:
         raise MillraceError(Problem(f"no batch of {root} is finished", "take the snapshot after its first results"))
-    names = files_at(spark, batch)
-    files = [_keep(within(spark, each), target, f"spark/{each}") for each in names]
+    files: list[StoredFile] = []
     for folder in _KEPT:
         kept = root / folder
         files += [_copy(within(kept, each), target, f"{folder}/{each}") for each, _ in files_below(kept)]
+    if SparkLog(spark).last_batch().committed != batch:
+        raise FileNotFoundError(f"{root}: batch {batch} is not the last one any more")
+    begun = begun_entries(root) if isinstance(root, ObjectPath) else {}
+    for name_in_spark in files_at(spark, batch):
+        if name_in_spark == f"offsets/{batch}" and batch in begun:  # an old driver may have replaced that in the log
+            write_durably(within(target, f"spark/{name_in_spark}"), begun[batch].encode())
+            files.append(_described(within(target, f"spark/{name_in_spark}"), f"spark/{name_in_spark}"))
+        else:
+            files.append(_keep(within(spark, name_in_spark), target, f"spark/{name_in_spark}"))
     files.append(_written(target, MARKER, marker))
     if isinstance(target, Path):
         _sync_folders(target)
@@ -226,6 +240,11 @@ def start_from(snapshot: str, root: Place, query: StreamQuery) -> None:
         raise MillraceError(*(replace(each, field=f"spec.checkpoint.{FIELD}") for each in error.problems)) from None
 
 
+def is_being_restored(root: Place) -> bool:
+    """Whether a checkpoint is being made of a snapshot there, or a process that did so has died."""
+    return not (root / MARKER).exists() and (root / RESTORING).exists()
+
+
 def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
     """Make a checkpoint of a snapshot, in a place where there is nothing.
 
@@ -239,14 +258,20 @@ def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
         OSError: a place cannot be read or written.
     """
     snapshot = verify(place)
-    if (target / MARKER).exists() or next(files_below(target / "spark"), None) is not None:
+    unfinished = (target / RESTORING).read_text(encoding="utf-8") if is_being_restored(target) else None
+    if (target / MARKER).exists() or (unfinished is None and next(files_below(target / "spark"), None) is not None):
         raise MillraceError(Problem(f"{target} has a checkpoint", "name another place"))
+    if unfinished not in (None, str(place)):  # what an attempt with this snapshot has left is written over
+        for folder in ("spark", *_KEPT):
+            remove_all(target / folder)
+    write_durably(target / RESTORING, str(place).encode())
     for file in snapshot.files:
         if file.name != MARKER:
             write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
     marker = Marker.read(place)
     assert marker is not None, "the manifest has it"
     (marker if own_id is None else replace(marker, id=own_id)).write(target)
+    (target / RESTORING).unlink(missing_ok=True)
     return snapshot
 
 
@@ -283,9 +308,9 @@ def _keep(source: Place, target: Place, name: str) -> StoredFile:
         kept.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(source, kept)
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):  # gone, or another process takes a snapshot of this name
             raise
-        except OSError:  # a file system without links
+        except OSError:  # a file system without links, or another device
             shutil.copy2(source, kept)
             with kept.open("rb") as file:
                 os.fsync(file.fileno())

@@ -38,6 +38,7 @@ def describe(place: Place) -> str:
     checkpoint, marker = _existing(place)
     with reported(place):
         last, files, driver = checkpoint.last_batch(), list(files_below(place)), checkpoint.holder()
+    files = [(name, size) for name, size in files if not name.startswith(f"{SNAPSHOTS}/")]
     state = sum(size for name, size in files if name.startswith("spark/state/"))
     lines = {
         "checkpoint": place,

@@ -1,0 +1,39 @@
+"""Snapshots in an object store: copied by the store, verified by its tags, and restored to a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.snapshots import restore, take, verify
+from millrace_jobs.places import Place
+
+from .test_checkpoint_command import made, query  # noqa: F401
+
+
+def test_a_snapshot_is_taken_while_a_driver_holds_the_checkpoint(
+    tmp_path: Path,
+    place: Place,
+    query: StreamQuery,  # noqa: F811
+) -> None:
+    driver = made(place, query)
+    driver.open(query)
+    taken = take(place, "one")
+    driver.close()
+    assert taken.batch == 0
+    (place / "spark" / "state" / "0" / "0" / "1.delta").unlink()
+    restore(place / "snapshots" / "one", tmp_path / "restored")
+    assert Checkpoint(tmp_path / "restored").last_batch().committed == 0
+    assert (tmp_path / "restored" / "spark" / "state" / "0" / "0" / "1.delta").read_bytes() == b"12"
+    changed = place / "snapshots" / "one" / "spark" / "state" / "0" / "0" / "1.delta"
+    for content, why in ((b"13", "other content"), (b"1", "has 1 bytes, and had 2")):
+        changed.write_bytes(content)
+        with pytest.raises(MillraceError, match=why):
+            verify(place / "snapshots" / "one")
+    changed.unlink()
+    with pytest.raises(MillraceError, match=r"1\.delta is gone"):
+        verify(place / "snapshots" / "one")

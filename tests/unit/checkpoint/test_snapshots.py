@@ -1,0 +1,265 @@
+"""Snapshots over random sequences of batches, maintenance and faults; damage; copiers that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import a_query
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.checkpoint import snapshots
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.snapshots import MANIFEST, outdated, remove, restore, snapshots_of, take, verify
+from millrace_jobs.places import write_durably
+from millrace_jobs.run import checkpoints
+from millrace_jobs.sinks.base import LastBatch
+from spark_logs import Log, offset
+
+
+class Stored:
+    """A checkpoint whose state is written as RocksDB's provider does: what batch N has put into it is its number."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.batches = root, 0
+        self._changes: list[str] = []
+        checkpoint = Checkpoint(root)
+        checkpoint.open(a_query())
+        checkpoint.close()
+        self._log = Log(checkpoint)
+        self.store = root / "spark" / "state" / "0" / "0"
+
+    def begin(self, attempt: int = 0) -> None:
+        """Begin the next batch, and write its state; an attempt may follow one that was cut off."""
+        self._log.begin(self.batches, offset(self.batches))
+        self._changes[self.batches :] = [f"{self.batches} {attempt}"]
+        write_durably(self.store / f"{self.batches + 1}.changelog", self._changes[-1].encode())
+        write_durably(self.root / "sources" / "trips" / "files.jsonl", b"seen\n" * (self.batches + 1))
+
+    def commit(self) -> None:
+        self._log.commit(self.batches)
+        self.batches += 1
+
+    def upload(self) -> None:
+        """Write the whole state of the newest version, as maintenance does."""
+        if self.batches:
+            content = "".join(f"{change}\n" for change in self._changes[: self.batches])
+            sst = f"{self.batches:06d}-{random.randrange(10**9)}.sst"
+            write_durably(self.store / "SSTs" / sst, content.encode())
+            archive = BytesIO()
+            with zipfile.ZipFile(archive, "w") as written:
+                written.writestr("metadata", "v1\n" + json.dumps({"sstFiles": [{"dfsSstFileName": sst}]}))
+            write_durably(self.store / f"{self.batches}.zip", archive.getvalue())
+
+    def clean(self) -> None:
+        """Remove versions and entries of the logs that a restart at the last batch does not need."""
+        wholes = sorted(int(file.stem) for file in self.store.glob("*.zip"))
+        for file in [*self.store.glob("*.changelog"), *self.store.glob("*.zip")]:
+            if wholes and int(file.stem) < wholes[-1] + (file.suffix == ".changelog"):
+                file.unlink()
+        for log in ("offsets", "commits"):
+            for file in (self.root / "spark" / log).glob("[0-9]*"):
+                if int(file.name) < self.batches - 2:
+                    file.unlink()
+
+
+def loaded(root: Path, version: int) -> str:
+    """What Spark loads as a version of the state."""
+    store = root / "spark" / "state" / "0" / "0"
+    base = max((int(file.stem) for file in store.glob("*.zip") if int(file.stem) <= version), default=0)
+    text = ""
+    if base:
+        with zipfile.ZipFile(store / f"{base}.zip") as archive:
+            metadata = json.loads(archive.read("metadata").decode().partition("\n")[2])
+        text = (store / "SSTs" / metadata["sstFiles"][0]["dfsSstFileName"]).read_text()
+    return text + "".join((store / f"{n}.changelog").read_text() + "\n" for n in range(base + 1, version + 1))
+
+
+STEPS = st.lists(st.sampled_from(["batch", "fault", "upload", "clean", "snapshot", "restore"]), max_size=25)
+
+
+@settings(max_examples=25)
+@given(STEPS)
+def test_a_snapshot_has_what_a_restart_after_its_batch_reads_whatever_comes_before_and_after(steps):
+    with tempfile.TemporaryDirectory() as name:
+        stored, taken = Stored(Path(name, "checkpoint")), {}
+        for number, step in enumerate(["batch", *steps, "begin", "snapshot", "restore"]):
+            if step in ("batch", "fault", "begin"):
+                if step == "fault":
+                    stored.begin(attempt=1)
+                stored.begin()
+                if step != "begin":
+                    stored.commit()
+            elif step == "upload":
+                stored.upload()
+            elif step == "clean":
+                stored.clean()
+            elif step == "snapshot":
+                snapshot = take(stored.root, f"s{number}")
+                assert snapshot.batch == stored.batches - 1
+                taken[f"s{number}"] = loaded(stored.root, stored.batches)
+            elif taken:
+                last, target = [*taken][-1], Path(name, f"restored-{number}")
+                restore(stored.root / "snapshots" / last, target)
+                batch = verify(stored.root / "snapshots" / last).batch
+                assert loaded(target, batch + 1) == taken[last]
+                assert Checkpoint(target).last_batch() == LastBatch(batch, batch)
+        for snapshot in taken:
+            verify(stored.root / "snapshots" / snapshot)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    made = Stored(tmp_path / "checkpoint")
+    for step in (made.begin, made.commit, made.upload, made.begin, made.commit, made.begin):
+        step()
+    return made
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"), [(Path.unlink, "is gone"), (cut, "bytes, and had"), (change, "other content")]
+)
+def test_a_damaged_snapshot_is_refused_with_the_file(stored, tmp_path, damage, why):
+    taken = take(stored.root, "one")
+    place = stored.root / "snapshots" / "one"
+    for file in taken.files:
+        copied = tmp_path / "copied"
+        shutil.copytree(place, copied)
+        damage(copied / file.name)
+        for use in (verify, lambda each: restore(each, tmp_path / "never")):
+            with pytest.raises(MillraceError, match=f"{file.name} .*{why}"):
+                use(copied)
+        assert not (tmp_path / "never").exists()
+        shutil.rmtree(copied)
+    verify(place)
+
+
+def test_only_what_is_new_is_stored(stored):
+    take(stored.root, "one")
+    stored.commit()
+    stored.begin()
+    taken = take(stored.root, "two")
+    shared = [
+        file.name
+        for file in taken.files
+        if file.name.startswith("spark/")
+        and (stored.root / "snapshots" / "two" / file.name).samefile(stored.root / file.name)
+    ]
+    assert sorted(shared) == sorted(file.name for file in taken.files if file.name.startswith("spark/"))
+
+
+def test_snapshots_are_pruned_by_number_and_age_and_keep_a_checkpoint_from_being_removed(stored):
+    for name in ("b", "c", "a"):
+        take(stored.root, name, datetime(2024, 3, "bca".index(name) + 1, tzinfo=UTC))
+    found, now = snapshots_of(stored.root), datetime(2024, 3, 3, tzinfo=UTC)
+    assert [each.name for each in found] == ["b", "c", "a"]
+    assert [each.name for each in outdated(found, 1, None, now)] == ["b", "c"]
+    assert [each.name for each in outdated(found, 1, timedelta(days=1), now)] == ["b"]
+    assert [each.name for each in outdated(found, 0, timedelta(days=1), now)] == ["b"]
+    assert outdated(found, 4, None, now) == []
+    with pytest.raises(MillraceError, match="has snapshots: a, b, c"):
+        checkpoints.remove(stored.root)
+    checkpoints.copy(stored.root, stored.root.parent / "copy")
+    assert not (stored.root.parent / "copy" / "snapshots").exists()
+    for name in "abc":
+        remove(stored.root / "snapshots" / name)
+    checkpoints.remove(stored.root)
+    assert not stored.root.exists()
+
+
+def test_the_copier_tries_again_if_maintenance_or_a_commit_comes_between(stored, monkeypatch):
+    real, left = snapshots.files_at, iter([True, False])
+
+    def first_time_too_late(spark, batch):
+        for name in real(spark, batch):
+            if name.endswith(".zip") and next(left):
+                stored.commit()
+                stored.upload()
+                stored.clean()
+            yield name
+
+    monkeypatch.setattr(snapshots, "files_at", first_time_too_late)
+    assert take(stored.root, "one").batch == 2
+    verify(stored.root / "snapshots" / "one")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_copier_that_is_killed_leaves_a_whole_snapshot_or_one_that_is_refused(tmp_path, seed):
+    stored, chance = Stored(tmp_path / "checkpoint"), random.Random(seed)
+    for _ in range(150):
+        stored.begin()
+        stored.commit()
+    root = stored.root
+    program = "import sys; from pathlib import Path; from millrace_jobs.checkpoint.snapshots import take\n"
+    program += "print('ready', flush=True); take(Path(sys.argv[1]), 'one')"
+    for _ in range(4):
+        copier = subprocess.Popen([sys.executable, "-c", program, str(root)], stdout=subprocess.PIPE)
+        assert copier.stdout is not None
+        copier.stdout.readline()
+        time.sleep(chance.uniform(0, 0.15))
+        os.kill(copier.pid, signal.SIGKILL)
+        copier.wait()
+        copier.stdout.close()
+        place = root / "snapshots" / "one"
+        if (place / MANIFEST).exists():
+            verify(place)
+            remove(place)
+        else:
+            with pytest.raises(MillraceError, match="is not whole"):
+                verify(place)
+    take(root, "one")
+    verify(root / "snapshots" / "one")
+    assert [each.batch for each in snapshots_of(root)] == [149]
+
+
+def test_a_driver_that_dies_while_it_starts_from_a_snapshot_starts_from_it_again(stored, tmp_path, monkeypatch):
+    taken, root, real = take(stored.root, "one"), tmp_path / "new", snapshots.write_durably
+    document = a_query().to_document()
+    place = stored.root / "snapshots" / "one"
+    document["spec"]["checkpoint"] = {"uri": root.as_uri(), "fromSnapshot": place.as_uri()}
+    query = StreamQuery.model_validate(document)
+    for written in range(len(taken.files)):
+        left = iter([True] * written)
+
+        def dying(*arguments, left=left):
+            if not next(left, False):
+                raise KeyboardInterrupt
+            real(*arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshots, "write_durably", dying)
+            with pytest.raises(KeyboardInterrupt):
+                Checkpoint(root).open(query)
+    with pytest.raises(MillraceError, match="it is gone"):
+        Checkpoint(root).open(a_query())
+    checkpoint = Checkpoint(root)
+    checkpoint.open(query)
+    assert checkpoint.last_batch().committed == taken.batch
+    assert loaded(root, taken.batch + 1) == loaded(place, taken.batch + 1)
+    assert not (root / "restoring").exists()
+    checkpoint.close()
