@@ -297,7 +297,11 @@ class _Translation:
         both = Scopes(left, right)
         using = using_columns(both, join)
         if kind in ("semi", "anti"):
-            if not any(source.keys and not source.static for source in self._sources.values()):
+            if (
+                kind == "semi"
+                and not self._exact
+                and not any(source.keys and not source.static for source in self._sources.values())
+            ):
                 raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
             equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
             found = self._semi_joined(left, right, kind, equal)
@@ -391,7 +395,8 @@ class _Translation:
             types = {name: self._types[name] for scope in inputs.values() for name in scope.internals}
             filtered = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
         of_tables = both.left.contents is both.right.contents is Contents.TABLE
-        final = self._final_joins and not of_tables  # rows of two tables have no end at which they are final
+        # rows of two tables have no end at which they are final, and a record with a partner is so at once
+        final = self._final_joins and not of_tables and not (kind == "semi" and both.are_streams)
         relation = Join(
             as_input(both.left, keys["left"]), as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, filtered,
