@@ -1,15 +1,14 @@
 """``ORDER BY ... LIMIT n`` over rows that change: the first n rows, written as those of one partition.
 
-The rows of the result are a set that changes, so nothing is sorted in it: the order decides which rows they are. Ties are
-broken as those of ``row_number()``.
+The rows of the result are a set that changes, so nothing is sorted in it: the order decides which rows they are. Ties
+are broken as those of ``row_number()``.
 """
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-from millrace_api.errors import Problem
-from millrace_api.sql.dialect import FROM_CTE, Keywords, parse_expression, problem_at, start_of, to_sql
+from millrace_api.sql.dialect import FROM_CTE, parse_expression, to_sql
 from millrace_api.sql.top_rows import MOST_ROWS, row_numbers
 
 _MODIFIERS = ("order", "limit", "offset")
@@ -20,35 +19,34 @@ def is_sorted_limit(query: exp.Expr) -> bool:
     return isinstance(query, exp.Query) and all(query.args.get(part) is not None for part in ("order", "limit"))
 
 
-def sorted_limit_problem(text: str, query: exp.Query) -> Problem | None:
-    """Return why the first rows of a query with ORDER BY and LIMIT cannot be kept; None if they can."""
-    start = start_of(query.args["order"]) or start_of(query)
+def sorted_limit_refusal(query: exp.Query) -> tuple[str, str] | None:
+    """Return why the first rows of a query with ORDER BY and LIMIT cannot be kept, and a hint; None if they can."""
     bounds = _bounds(query)
     if bounds is None:
         message = "LIMIT or OFFSET is not a number, and so many rows would be kept"
-        return problem_at(text, start, message, f"write a number up to {MOST_ROWS}")
+        return message, f"write a number up to {MOST_ROWS}"
     if bounds[1] > MOST_ROWS:
         message = f"LIMIT keeps the first {bounds[1]} rows, with those of OFFSET, and at most {MOST_ROWS} are possible"
-        return problem_at(text, start, message, f"ask for {MOST_ROWS} rows or less")
+        return message, f"ask for {MOST_ROWS} rows or less"
     items = _first_select(query).expressions
     for sorted_by in query.args["order"].expressions:
         found = sorted_by.this
         if isinstance(found, exp.Var):
             message = f"ORDER BY {found.name} has no columns, which the first rows are kept by"
-            return problem_at(text, start, message, "write the columns")
+            return message, "write the columns"
         if found.is_int and any(item.is_star for item in items[: int(found.name)]):
             message = f"ORDER BY {found.name} is the position of a column that * stands for"
-            return problem_at(text, start, message, "write the name of the column")
+            return message, "write the name of the column"
         if found.is_int and not 1 <= int(found.name) <= len(items):
             message = f"ORDER BY {found.name} is not a position in the SELECT list"
-            return problem_at(text, start, message, f"write a number from 1 to {len(items)}, or the column")
+            return message, f"write a number from 1 to {len(items)}, or the column"
     return None
 
 
 def with_numbered_limits(query: exp.Query) -> exp.Query:
     """Return a query with QUALIFY in the place of each ORDER BY with LIMIT; the query itself if it has neither.
 
-    Those that ``sorted_limit_problem`` refuses stay as they are.
+    Those that ``sorted_limit_refusal`` refuses stay as they are.
     """
     if not any(map(_can_be_numbered, query.walk())):
         return query
@@ -60,7 +58,7 @@ def with_numbered_limits(query: exp.Query) -> exp.Query:
 
 
 def _can_be_numbered(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Query) and is_sorted_limit(node) and sorted_limit_problem("", node) is None
+    return isinstance(node, exp.Query) and is_sorted_limit(node) and sorted_limit_refusal(node) is None
 
 
 def _numbered(query: exp.Query) -> exp.Expr:
@@ -106,7 +104,7 @@ def _first_select(query: exp.Expr) -> exp.Select:
 
 
 def _resolve(order: exp.Expr, select: exp.Select, *, by_name: bool) -> None:
-    """Replace positions in ORDER BY by the items of a SELECT list; with ``by_name``, items by the names that they have."""
+    """Replace positions in ORDER BY by the items of a SELECT list; with ``by_name``, items by their names."""
     names = {
         to_sql(item.unalias()): exp.column(item.alias_or_name) for item in select.expressions if item.alias_or_name
     }

@@ -17,7 +17,7 @@ from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
-from millrace_api.sql.sorted_limits import is_sorted_limit, sorted_limit_problem
+from millrace_api.sql.sorted_limits import is_sorted_limit, sorted_limit_refusal
 from millrace_api.sql.top_rows import is_row_number, row_number_problem
 
 _TOP_N = (
@@ -177,8 +177,8 @@ class _StreamCheck:
     def _check_modifiers(self, node: exp.Query) -> Iterator[Problem]:
         """Check the clauses that sort or count rows."""
         if is_sorted_limit(node) and not (node.args.get("sort") or node.args.get("cluster")):
-            problem = sorted_limit_problem(self._text, node)
-            yield from () if problem is None else (problem,)
+            if (refusal := sorted_limit_refusal(node)) is not None:
+                yield self._at(self._keywords.before(node.args["order"], TokenType.ORDER_BY), *refusal)
             return
         for part, (name, token) in _SORTS.items():
             clause = node.args.get(part)
@@ -236,6 +236,9 @@ class _StreamCheck:
         if scope.is_subquery and not _asks_for_rows(node):
             message = "a stream cannot be read by a subquery outside of FROM"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, "write JOIN b ON a.key = b.key")
+        if scope.is_subquery and not self._tables and isinstance(node, exp.Select) and self._lacks_range(node):
+            message = "EXISTS or IN of two streams needs a range of event time, or their records would be kept forever"
+            yield self._at(self._keywords.before(node, TokenType.SELECT), message, f"add {_RANGE} to its WHERE")
         yield from self._check_aggregation(scope)
         if isinstance(node, exp.Select):
             yield from self._check_joins(scope, node)
@@ -341,6 +344,16 @@ class _StreamCheck:
         elif (reason := unending(scope, select, join, self._watermarks)) is not None:
             message = f"a record of a {name} would wait forever, since the condition has {reason}"
             yield self._at(start, message, f"add {_RANGE} to the condition")
+
+    def _lacks_range(self, subquery: exp.Select) -> bool:
+        """Return whether a subquery of EXISTS or IN is known to compare no event time of the streams that it reads."""
+        read = [part.this for part in (subquery.args.get("from_"), *(subquery.args.get("joins") or ())) if part]
+        if not _asks_for_rows(subquery) or any(
+            not isinstance(each, exp.Table) or each.alias_column_names or id(each) not in self._streams for each in read
+        ):
+            return False
+        times = {column.lower() for column in self._watermarks.values() if column}
+        return times.isdisjoint(column.name.lower() for column in subquery.find_all(exp.Column))
 
     def _ignores_event_time(self, join: exp.Join) -> bool:
         """Return whether the condition names no column that is the event time of a source."""

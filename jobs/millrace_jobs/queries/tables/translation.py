@@ -70,7 +70,7 @@ from millrace_jobs.queries.tables.scopes import (
     with_names,
 )
 from millrace_jobs.queries.tables.set_operations import SetOperations
-from millrace_jobs.queries.tables.shared_reads import CommonRead, Form, common_read, form_of
+from millrace_jobs.queries.tables.shared_reads import CommonRead, Form, check_materialized, common_read, form_of
 from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.top_rows import TopRowsTranslation, numbered_select
 
@@ -276,6 +276,7 @@ class _Translation:
         form = form_of(table, self._final_joins, self._final_groups)
         if form is None:  # it has values of its own
             return self.select(query)
+        check_materialized(table, form, self._first)
         if form not in self._first:
             before = self.longest
             scope = self.select(query)
