@@ -74,6 +74,12 @@ def test_a_row_comes_with_its_first_partner_or_once_none_can_come():
     assert (present.results, absent.results) == ({("a", 1): 1}, {("b", 2): 1})
 
 
+def test_equal_records_are_records_of_their_own():
+    query = StagedQuery(PRESENT[0], STREAMS, final=True)
+    changes = query.batch([(1, "s", "a", 1), (1, "s", "a", 1), (2, "r", "a", 1)], 0)
+    assert [weight for _, weight in changes] == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
