@@ -48,17 +48,17 @@ def with_numbered_limits(query: exp.Query) -> exp.Query:
 
     Those that ``sorted_limit_refusal`` refuses stay as they are.
     """
-    if not any(map(_can_be_numbered, query.walk())):
+    if not any(map(_can_be_numbered, query.find_all(exp.Query))):
         return query
     holder = exp.Paren(this=query.copy())
-    for node in [each for each in holder.walk() if _can_be_numbered(each)][::-1]:  # what is inside first
+    for node in [each for each in holder.find_all(exp.Query) if _can_be_numbered(each)][::-1]:  # what is inside first
         node.replace(_numbered(node))
     found: exp.Query = holder.this
     return found
 
 
-def _can_be_numbered(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Query) and is_sorted_limit(node) and sorted_limit_refusal(node) is None
+def _can_be_numbered(node: exp.Query) -> bool:
+    return is_sorted_limit(node) and sorted_limit_refusal(node) is None
 
 
 def _numbered(query: exp.Query) -> exp.Expr:
