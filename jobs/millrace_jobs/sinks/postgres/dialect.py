@@ -131,7 +131,7 @@ class PostgresDialect(Dialect):
     def is_there(self, error: Exception) -> bool:
         """Return whether a table could not be created because another session has just done so.
 
-        Depending on how far the other session is, PostgreSQL finds the table, its row type, or their rows in the catalog.
+        As far as the other session is, PostgreSQL finds the table, its row type, or their rows in the catalog.
         """
         return isinstance(error, errors.UniqueViolation | errors.DuplicateTable | errors.DuplicateObject)
 
