@@ -12,8 +12,8 @@ from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import problem_at, to_sql
 from millrace_api.sql.groups import group_expressions, is_any_window, is_window, select_aliases
 from millrace_api.sql.intervals import LengthError, interval_micros, literal_text, parse_interval, window_lengths
-from millrace_api.sql.source_table import SourceTable
 from millrace_api.sql.sorted_limits import is_sorted_limit
+from millrace_api.sql.source_table import SourceTable
 from millrace_api.sql.top_rows import row_numbers
 
 

@@ -96,7 +96,8 @@ def translate(
         partitions: number of state partitions.
         final_joins: whether only results of joins that can no longer change are emitted.
         final_groups: whether only groups that can no longer change are emitted.
-        exact: whether approximate functions of records that are only added are computed exactly.
+        exact: whether Spark's own plan cannot run the query, so that approximate functions of records that are only
+            added are computed exactly, and a semi join of streams is one of these operators.
 
     Raises:
         NotATableQueryError: the query has something that these operators do not do.
@@ -298,11 +299,8 @@ class _Translation:
         both = Scopes(left, right)
         using = using_columns(both, join)
         if kind in ("semi", "anti"):
-            if (
-                kind == "semi"
-                and not self._exact
-                and not any(source.keys and not source.static for source in self._sources.values())
-            ):
+            has_table = any(source.keys and not source.static for source in self._sources.values())
+            if kind == "semi" and not (self._exact or has_table):  # Spark's own plan has it
                 raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
             equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
             found = self._semi_joined(left, right, kind, equal)
