@@ -147,6 +147,13 @@ class Reference:
         band = joins.Band(_key(keys[0]), _key(keys[1]), within, _condition(where))
         return _merged(joins.of_streams(shifted, self._stream(right), band, joins.JoinType(type)))
 
+    def _withPartner(self, left: Any, right: Any, keys: Sequence[str], within: int) -> Stream:  # noqa: N802
+        """Definition 67, with each record of the left stream once if it has a partner: a semi join."""
+        band, partners = joins.Band(_key(keys[0]), _key(keys[1]), within, _condition("")), self._stream(right)
+        return tuple(
+            each for each in self._stream(left) if joins.of_streams((each,), partners, band, joins.JoinType.INNER)
+        )
+
     def _joinTable(  # noqa: N802
         self, stream: Any, table: Any, type: str, keys: Sequence[str], where: str = ""
     ) -> Stream:
@@ -161,6 +168,15 @@ class Reference:
         tables, attributes = (self._table(left), self._table(right)), (_key(keys[0]), _key(keys[1]))
         found = joins.of_tables(*tables, attributes, joins.JoinType(type), _condition(where))
         return table_operators.map_values(found, lambda record: _both(record.v))
+
+    def _greatest(self, of: Any, by: str, rows: int) -> EvolvingTable:
+        """The rows of each version of a table with the greatest values of a column; the smaller key is first of two."""
+
+        def order(record: Record) -> tuple[bool, Any, str]:
+            value = dict(record.v)[by]
+            return value is None, 0 if value is None else -value, repr(record.k)
+
+        return table_operators.first(self._table(of), order, rows)
 
     def _group(self, of: Any, by: Sequence[str], aggregates: Mapping[str, str]) -> EvolvingTable:
         """Definitions 64 and 73."""

@@ -35,6 +35,11 @@ def aggregate(
     return _by_version([table], of_version)
 
 
+def first(table: EvolvingTable, order: Callable[[Record], Any], rows: int) -> EvolvingTable:
+    """Return the first rows of each version, in an order."""
+    return _by_version([table], lambda version: {each.k: each.v for each in sorted(version.values(), key=order)[:rows]})
+
+
 def union_all(left: EvolvingTable, right: EvolvingTable) -> EvolvingTable:
     """Return the rows of two tables, in each version; a key is that of the row, with its side."""
 

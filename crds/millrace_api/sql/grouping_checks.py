@@ -23,6 +23,7 @@ from millrace_api.sql.groups import (
     set_expressions,
 )
 from millrace_api.sql.intervals import LengthError, window_lengths
+from millrace_api.sql.sorted_limits import is_sorted_limit
 from millrace_api.sql.top_rows import row_numbers
 
 Columns = Mapping[str, Collection[str] | None]
@@ -118,7 +119,10 @@ class _GroupingCheck:
             yield from self._ungrouped(node, texts, {*written, *names}, has_groups=has_groups)
 
     def _numbered(self) -> Iterator[exp.Expr]:
-        """Yield copies of QUALIFY and of what ``row_number()`` goes by: outside of OVER, calls aggregate."""
+        """Yield copies of QUALIFY and of what ``row_number()`` and ORDER BY go by: outside of OVER, calls aggregate."""
+        if is_sorted_limit(self._select) and not self._select.args.get("distinct"):
+            found = (each.this for each in self._select.args["order"].expressions)
+            yield from (node.copy() for node in found if not node.is_int)
         for window in row_numbers(self._select):
             yield from (node.copy() for node in window.args.get("partition_by") or ())
             order = window.args.get("order")

@@ -18,6 +18,7 @@ from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
 from millrace_api.sql.dialect import parse_query, without_materialized
 from millrace_api.sql.groups import aggregates, filters_groups
 from millrace_api.sql.own_functions import own_calls, own_name
+from millrace_api.sql.sorted_limits import with_numbered_limits
 from millrace_api.sql.top_rows import row_numbers
 
 
@@ -45,14 +46,15 @@ class ParsedQuery:
 
     @cached_property
     def written_out(self) -> ParsedQuery:
-        """The query with a subquery in the place of each CTE's name: what it means, rather than how it is written.
+        """The query as what it means, rather than how it is written.
+
+        It has a subquery in the place of each CTE's name, and the number of a row in that of ORDER BY with LIMIT.
 
         Raises:
             MillraceError: it would be too large.
         """
-        if not has_ctes(self.tree):
-            return self
-        return ParsedQuery(self.text, with_ctes_written_out(self.tree))
+        tree = with_numbered_limits(with_ctes_written_out(self.tree) if has_ctes(self.tree) else self.tree)
+        return self if tree is self.tree else ParsedQuery(self.text, tree)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:

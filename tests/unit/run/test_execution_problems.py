@@ -115,6 +115,59 @@ def test_the_first_rows_of_a_stream_need_a_key_and_a_sink_that_replaces_rows():
     assert "the rows of the result change, which kafka cannot show; write the results to sink.table" in unshown
 
 
+def test_the_first_rows_of_all_need_a_key_and_a_sink_that_replaces_rows():
+    kafka = {"kafka": {**KAFKA, "topic": "out"}}
+    for limited in (
+        "SELECT k, n FROM p ORDER BY n DESC LIMIT 10",
+        "SELECT n, count(*) AS c FROM s GROUP BY n ORDER BY c DESC, n LIMIT 10 OFFSET 5",
+        "SELECT k, n FROM p UNION SELECT k, n FROM q ORDER BY n LIMIT 3",
+    ):
+        assert problems(limited) == []
+        [unshown] = problems(limited, kafka)
+        assert "the rows of the result change, which kafka cannot show" in unshown
+    [unidentified] = problems("SELECT k, n FROM s ORDER BY n LIMIT 10")
+    assert "does not say which columns identify a row" in unidentified
+
+
+RANGE = "s.at BETWEEN r.at - INTERVAL 1 MINUTE AND r.at"
+OF_TWO = {"s": source("s"), "r": source("r")}
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose", "OnWindowEnd"])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pkg"])
+def test_whether_a_stream_has_a_record_is_asked_under_every_plan_and_strategy(emit, algorithm):
+    table = {"table": {**TABLE_SINK["table"], "key": ["k"]}}
+    kafka = {"kafka": {**KAFKA, "topic": "out"}}
+    for sql in (
+        f"SELECT s.k, s.n FROM s WHERE EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND {RANGE})",
+        f"SELECT s.k, s.n FROM s WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND {RANGE})",
+        f"SELECT s.k, s.n FROM s LEFT ANTI JOIN r ON r.k = s.k AND {RANGE}",
+    ):
+        for sink in (table, kafka) if emit != "OnWindowEnd" else (table,):
+            assert problems(sql, sink, sources=OF_TWO, emit=emit, partitioner={"algorithm": algorithm}) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("s.k IN (SELECT x.k FROM (SELECT k, n FROM r) x)", "no range of event time"),
+        (f"EXISTS (SELECT 1 FROM r WHERE {RANGE})", "has no key"),
+        (f"s.n > 1 OR EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND {RANGE})", "a subquery in"),
+        (f"s.k NOT IN (SELECT r.k FROM r WHERE {RANGE})", "NOT IN"),
+    ],
+)
+def test_what_a_stream_cannot_be_asked_is_refused_with_the_reason(where, reason):
+    [problem] = problems(f"SELECT s.k, s.n FROM s WHERE {where}", {"kafka": {**KAFKA, "topic": "out"}}, sources=OF_TWO)
+    assert "the query asks whether a stream has a record, and " in problem
+    assert reason in problem
+
+
+@pytest.mark.parametrize("emit", ["OnWindowClose", "OnWindowEnd"])
+def test_the_first_rows_of_all_are_never_final(emit):
+    [problem] = problems("SELECT k, n FROM s ORDER BY n LIMIT 3", sources={"s": source("s")}, emit=emit)
+    assert "never final" in problem
+
+
 @pytest.mark.parametrize("emit", ["OnWindowClose", "OnWindowEnd"])
 def test_the_first_rows_of_keys_are_never_final(emit):
     [problem] = problems(f"{LATEST} = 1", sources={"s": source("s")}, emit=emit)

@@ -21,6 +21,7 @@ _CLAUSES = {
     "sort": "SORT BY",
     "cluster": "CLUSTER BY",
 }
+_ORDER = "add ORDER BY, which says which rows these are, and LIMIT with a number up to 100"
 _OF_SELECTS = {"laterals": "a LATERAL VIEW", "pivots": "PIVOT", "windows": "a WINDOW clause"}
 
 
@@ -51,4 +52,5 @@ def _refuse(query: exp.Expr, clauses: Mapping[str, str]) -> None:
     for clause, name in clauses.items():
         if found := query.args.get(clause):
             start = start_of(found) if isinstance(found, exp.Expr) else None
-            raise NotATableQueryError(f"it has {name}", start=start)
+            hint = _ORDER if clause in ("limit", "offset") and not query.args.get("order") else ""
+            raise NotATableQueryError(f"it has {name}", hint, start)

@@ -29,6 +29,7 @@ from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.tables.grouping import TypesOf
 from millrace_jobs.queries.tables.needs import (
     aggregates_changing_groups,
+    asks_of_streams,
     changes_sessions,
     counts_distinct,
     holds_back,
@@ -79,8 +80,8 @@ def compile_tables(
     held = holds_back(spec)
     meant = parsed.written_out
     counts, sessions = counts_distinct(spec, meant), changes_sessions(spec, meant)
-    numbers = numbers_rows(spec, meant)
-    beyond_spark = held or keeps_times(spec) or counts or sessions or numbers
+    numbers, asks = numbers_rows(spec, meant), asks_of_streams(spec, meant)
+    beyond_spark = held or keeps_times(spec) or counts or sessions or numbers or asks
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, meant):
         return compile_native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
@@ -125,6 +126,9 @@ def compile_tables(
         if numbers and not reads_tables(spec):
             message = f"the query has row_number(), and {refused}"
             raise MillraceError(Problem(message, reason.hint or "leave that out", line=line, field=_SQL)) from None
+        if asks and not reads_tables(spec):
+            message = f"the query asks whether a stream has a record, and {refused}"
+            raise MillraceError(Problem(message, reason.hint or "leave that out", line=line, field=_SQL)) from None
         if not reads_tables(spec) and not subtracts_streams(spec, meant):
             return compile_native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
         if not reads_tables(spec):
@@ -134,7 +138,7 @@ def compile_tables(
         raise MillraceError(Problem(f"the query reads a table, and {refused}", hint, line=line, field=_SQL)) from None
     if is_native and wrong_in_spark(query.relation) is None:
         return compile_native(spec, parsed, schemas, _CHOSEN)
-    by_spark = not (held or counts or numbers or reads_tables(spec))
+    by_spark = not (held or counts or numbers or asks or reads_tables(spec))
     if closes and by_spark and _joins_only_groups(query.relation):
         return compile_native(spec, parsed, schemas, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:

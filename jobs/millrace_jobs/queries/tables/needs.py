@@ -20,6 +20,7 @@ def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query joins, reads or keeps tables, counts or numbers rows of streams, or has groups that change."""
     of_tables = reads_tables(spec) or query.has_joins or keeps_times(spec)
     counts = counts_distinct(spec, query) or subtracts_streams(spec, query) or numbers_rows(spec, query)
+    counts = counts or asks_of_streams(spec, query)
     return of_tables or counts or aggregates_changing_groups(spec, query) or changes_sessions(spec, query)
 
 
@@ -103,6 +104,13 @@ def subtracts_streams(spec: Spec, query: ParsedQuery) -> bool:
 def numbers_rows(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query has ``row_number()`` over rows that stream, which Spark's own plan does not have."""
     return any(row_numbers(select) and _reads_stream(spec, select) for select in query.tree.find_all(exp.Select))
+
+
+def asks_of_streams(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether a query asks if a stream has a record: by EXISTS or IN, or by an ANTI JOIN, which Spark's plan lacks."""
+    asked = (each for each in query.tree.find_all(exp.Exists, exp.In) if each.find(exp.Query) is not None)
+    lacking = (join.this for join in query.tree.find_all(exp.Join) if join.kind.upper() == "ANTI")
+    return any(_reads_stream(spec, each) for each in (*asked, *lacking))
 
 
 def aggregates_twice(query: ParsedQuery) -> bool:

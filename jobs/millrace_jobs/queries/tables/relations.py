@@ -340,7 +340,8 @@ def contents_of(relation: Relation) -> Contents:
     sides = [contents_of(side) for side in (relation.left, relation.right)]
     if sides == [Contents.TABLE, Contents.TABLE]:
         return Contents.TABLE
-    changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type != "inner"
+    # of records that are only added, one has a partner for good
+    changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type not in ("inner", "semi")
     return Contents.RESULTS if changes and not relation.final else Contents.RECORDS
 
 
@@ -354,6 +355,10 @@ def wrong_in_spark(relation: Relation) -> str | None:
     end = next((match.end for match in matches if match.end), None)
     if end is not None:
         return f"join would not keep rows until {end}"
+    if any(
+        each.match is not None and each.type in ("semi", "anti") for each in below(relation) if isinstance(each, Join)
+    ):
+        return "plan has no EXISTS or ANTI JOIN of streams"
     if any(isinstance(each, TopRows) for each in below(relation)):
         return "plan has no row_number() of streams"
     if any(isinstance(each, Grouping) and not each.replaces for each in below(relation)):

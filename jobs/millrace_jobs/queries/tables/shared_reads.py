@@ -23,7 +23,7 @@ from millrace_api.sql.join_conditions import Side
 from millrace_api.sql.top_rows import last_row, row_numbers
 from millrace_api.sql.varying import calls_varying
 from millrace_jobs.queries.tables.relations import Grouping, Join, Relation, Selection, below
-from millrace_jobs.queries.tables.scopes import columns_in
+from millrace_jobs.queries.tables.scopes import NotATableQueryError, columns_in
 
 Form = tuple[str, WrittenOut | None, bool, bool, int | None]
 """What makes two subqueries the same: text, CTE, whether joins and groups are final, the last row."""
@@ -64,6 +64,23 @@ def form_of(table: exp.Subquery, final_joins: bool, final_groups: bool) -> Form 
     # the SELECT around it can say how many rows it numbers
     last = last_row(inner) if isinstance(inner, exp.Select) and row_numbers(inner) else None
     return to_sql(query), cte, final_joins, final_groups, last
+
+
+def check_materialized(table: exp.Subquery, form: Form, others: Iterable[Form]) -> None:
+    """Check that a CTE that is to be computed once has one form; raises NotATableQueryError."""
+    cte = cte_of(table.this)
+    if cte is None or not cte.materialized:
+        return
+    other = next((each for each in others if each[:2] == form[:2] and each != form), None)
+    if other is None:
+        return
+    *_, last = form
+    if other[-1] != last:
+        reason = f"its readers ask for its first {other[-1]} rows and for its first {last} rows"
+        hint = "ask for as many rows in each reader, or leave MATERIALIZED out"
+    else:
+        reason, hint = "some of its readers need final rows, and others do not", "leave MATERIALIZED out"
+    raise NotATableQueryError(f"{cte.name} is AS MATERIALIZED, and {reason}", hint)
 
 
 @dataclass(frozen=True)

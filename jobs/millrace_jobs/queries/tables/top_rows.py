@@ -25,6 +25,7 @@ from millrace_jobs.queries.tables.relations import (
     Closing,
     Grouping,
     GroupPart,
+    Relation,
     Selection,
     TopRows,
     contents_of,
@@ -93,13 +94,13 @@ def numbered_select(select: exp.Select) -> NumberedSelect | None:
     for item in plain.expressions:
         if is_row_number(item.unalias()):
             items.append(_named(parse_expression("0"), _PLACE, len(names)))
-            names.append(item.alias.lower())
+            names.append(item.alias)
         elif any(map(is_row_number, item.walk())):
             reason = f"it computes {to_sql(item.unalias())} from the number of a row"
             raise NotATableQueryError(reason, "compute it in a SELECT around this one", start)
         else:
             items.append(item)
-    numbered, others_asked = _qualify(select, {name for name in names if name}, max(last, 1))
+    numbered, others_asked = _qualify(select, {name.lower() for name in names if name}, max(last, 1))
     if window.find_ancestor(exp.Qualify):  # where aliases of the SELECT list are known
         written = without_aliases(exp.Tuple(expressions=[window.copy(), *others_asked]), _aliases(select))
         window, *others_asked = written.expressions
@@ -224,13 +225,24 @@ class TopRowsTranslation:
         names = [
             replace(name, internal=same[name.internal], end=same[name.end] if name.end else "") for name in rows.names
         ]
-        made = [
-            Name("", select.names[int(name.column.removeprefix(_PLACE))], number)
-            if name.column.startswith(_PLACE)
-            else name
-            for name in names
-            if name.column.startswith(_PLACE) or not name.column.startswith(_HIDDEN)
-        ]
+        made: list[Name] = []
+        again: list[tuple[str, str]] = []  # a column of the result that is there twice has a name of its own for each
+        for name, label in zip(names, (self.labels[name.internal] for name in rows.names), strict=True):
+            if name.column.startswith(_PLACE):
+                label = select.names[int(name.column.removeprefix(_PLACE))] or "row_number()"
+                name = Name("", label.lower(), number)
+            elif name.column.startswith(_HIDDEN):
+                continue
+            taken = {part for each in made for part in (each.internal, each.end)}
+            renamed = {part: self.internal(label) for part in (name.internal, name.end) if part and part in taken}
+            self.types.update((new, self.types[part]) for part, new in renamed.items())
+            again += renamed.items()
+            made.append(
+                replace(
+                    name,
+                    **{part: renamed.get(getattr(name, part), getattr(name, part)) for part in ("internal", "end")},
+                )
+            )
         visible = {part for name in made for part in (name.internal, name.end)}
         primary = tuple(name for _, name in grouping.keys)
         found = [primary] if select.last == 1 else [(*primary, number)]
@@ -238,8 +250,12 @@ class TopRowsTranslation:
         # a window takes rows until its end, whatever other times are in the partition
         wait = 0 if window is None or grouping.closing is None else window.size + grouping.closing.lag
         bounds = {same[name]: lag + wait + 1 for name, lag in rows.closings.items() if same.get(name) in keys}
+        relation: Relation = Selection(top, " AND ".join(where)) if where else top
+        if again:
+            shown_once = sorted(visible - {"", *(new for _, new in again)}, key=lambda each: int(each[1:]))
+            relation = Selection(relation, "", (*((each, each) for each in shown_once), *again))
         return Scope(
-            Selection(top, " AND ".join(where)) if where else top,
+            relation,
             tuple(made),
             contents_of(top),
             bounds=bounds,

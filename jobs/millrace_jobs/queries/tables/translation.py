@@ -70,7 +70,7 @@ from millrace_jobs.queries.tables.scopes import (
     with_names,
 )
 from millrace_jobs.queries.tables.set_operations import SetOperations
-from millrace_jobs.queries.tables.shared_reads import CommonRead, Form, common_read, form_of
+from millrace_jobs.queries.tables.shared_reads import CommonRead, Form, check_materialized, common_read, form_of
 from millrace_jobs.queries.tables.table_query import TableQuery
 from millrace_jobs.queries.tables.top_rows import TopRowsTranslation, numbered_select
 
@@ -96,7 +96,8 @@ def translate(
         partitions: number of state partitions.
         final_joins: whether only results of joins that can no longer change are emitted.
         final_groups: whether only groups that can no longer change are emitted.
-        exact: whether approximate functions of records that are only added are computed exactly.
+        exact: whether Spark's own plan cannot run the query, so that approximate functions of records that are only
+            added are computed exactly, and a semi join of streams is one of these operators.
 
     Raises:
         NotATableQueryError: the query has something that these operators do not do.
@@ -276,6 +277,7 @@ class _Translation:
         form = form_of(table, self._final_joins, self._final_groups)
         if form is None:  # it has values of its own
             return self.select(query)
+        check_materialized(table, form, self._first)
         if form not in self._first:
             before = self.longest
             scope = self.select(query)
@@ -297,7 +299,8 @@ class _Translation:
         both = Scopes(left, right)
         using = using_columns(both, join)
         if kind in ("semi", "anti"):
-            if not any(source.keys and not source.static for source in self._sources.values()):
+            has_table = any(source.keys and not source.static for source in self._sources.values())
+            if kind == "semi" and not (self._exact or has_table):  # Spark's own plan has it
                 raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
             equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
             found = self._semi_joined(left, right, kind, equal)
@@ -391,7 +394,8 @@ class _Translation:
             types = {name: self._types[name] for scope in inputs.values() for name in scope.internals}
             filtered = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
         of_tables = both.left.contents is both.right.contents is Contents.TABLE
-        final = self._final_joins and not of_tables  # rows of two tables have no end at which they are final
+        # rows of two tables have no end at which they are final, and a record with a partner is so at once
+        final = self._final_joins and not of_tables and not (kind == "semi" and both.are_streams)
         relation = Join(
             as_input(both.left, keys["left"]), as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, filtered,

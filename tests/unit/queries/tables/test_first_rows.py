@@ -198,6 +198,20 @@ def test_what_cannot_be_numbered_is_refused_with_its_place(select, reason):
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("select", "names", "rows"),
+    [
+        ("k, row_number() OVER (ORDER BY n) AS A, row_number() OVER (ORDER BY n) AS b FROM p QUALIFY b <= 2",
+         ["k", "A", "b"], {("b", 1, 1): 1, ("a", 2, 2): 1}),
+        ("n AS x, n AS y FROM p QUALIFY row_number() OVER (ORDER BY n) <= 2", ["x", "y"], {(2, 2): 1, (3, 3): 1}),
+    ],
+)  # fmt: skip
+def test_a_column_that_is_selected_twice_has_both_names(select, names, rows):
+    query = StagedQuery(f"SELECT {select}", TABLES)
+    query.batch([(1, "p", "a", 3), (2, "p", "b", 2), (2, "p", "c", 9)], 0)
+    assert (query.query.result_names, query.results) == (names, rows)
+
+
 def test_rows_without_an_end_are_never_final():
     with pytest.raises(NotATableQueryError, match="never final"):
         StagedQuery("SELECT k FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY at) = 1", STREAMS, final=True)

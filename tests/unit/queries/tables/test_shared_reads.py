@@ -230,3 +230,12 @@ def test_the_user_s_functions_are_not_called_with_rows_that_only_the_other_side_
     for where, names in ((" WHERE n > 0", set()), ("", {"x"})):
         query = StagedQuery(sql.format(where), TABLES).query
         assert replace(query, functions={"f": "BIGINT"}).meeting.keys() == names
+
+
+@pytest.mark.parametrize("bound", ["a.r <= 2 AND b.r <= 3", "a.r <= 3 AND b.r = 2"])
+def test_a_cte_that_is_computed_once_has_as_many_rows_for_each_reader(bound):
+    sql = f"""WITH x AS {{}} (SELECT k, n, row_number() OVER (ORDER BY n) AS r FROM p)
+        SELECT a.k, b.k AS j FROM x a JOIN x b ON a.n = b.n WHERE {bound}"""
+    with pytest.raises(NotATableQueryError, match="x is AS MATERIALIZED, and its readers ask for its first"):
+        StagedQuery(sql.format("MATERIALIZED"), TABLES)
+    assert StagedQuery(sql.format(""), TABLES).query.common == ()
