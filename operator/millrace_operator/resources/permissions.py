@@ -88,6 +88,8 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
 """The one form that patterns match of what a field of a rule restricts, which has the name of the kind."""
 
 
+_QUEUE_HINT = "leave it out, and write spec.scheduling: the policy restricts queues"
+
 MOST_PROBLEMS = 20
 """Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
 
@@ -207,8 +209,7 @@ def _rule_problems(
     if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):
         yield from _claim_problems(rule.checkpoint_claims, query, where)
     for at, label in queued_by_template(spec) if rule.queues is not None else ():
-        hint = "leave it out, and write spec.scheduling: the policy restricts queues"
-        yield Problem(f'"{label}" is {where}', hint, field=at)
+        yield Problem(f'"{label}" is {where}', _QUEUE_HINT, field=at)
     yield from missing_labels(rule.labels, spec, where)
     for name, value in spec.spark_conf.items():
         hint = _setting_hint(rule, name, value)
