@@ -20,8 +20,9 @@ from .parts.clock_library import CLOCK_LIBRARY
 from .parts.cloud_emulators import AZURE_JARS, AZURITE
 from .parts.commands import end_all
 from .parts.debian_packages import BROWSER_PACKAGES, IMAGE_PACKAGES, MARIADB_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
-from .parts.go_programs import GO_PROGRAMS, KUEUE, S3_SERVER
+from .parts.go_programs import GO_PROGRAMS, S3_SERVER
 from .parts.hive_metastore import HIVE_METASTORE
+from .parts.kueue_program import KUEUE
 from .parts.maven_jars import ICEBERG_JARS, KAFKA_JARS, S3_JARS
 from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part

@@ -16,7 +16,7 @@ import yaml
 
 from .cache import require
 from .control_plane import ControlPlane
-from .parts.go_programs import KUEUE
+from .parts.kueue_program import KUEUE
 from .ports import free_port
 from .processes import Process
 from .waiting import wait_until
@@ -130,6 +130,7 @@ def _make_certificates(folder: Path) -> None:
     new = ["-newkey", "rsa:2048", "-nodes", "-days", "3650"]
     named = ["-subj", "/CN=kueue-ca", "-addext", "subjectAltName=DNS:kueue-ca"]
     openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.crt", *named)
+    openssl("rsa", "-traditional", "-in", "ca.key", "-out", "ca.key")  # the one form that Kueue reads
     openssl("req", *new[:3], "-keyout", "tls.key", "-out", "tls.csr", "-subj", f"/CN={_SERVICE}.{_NAMESPACE}.svc")
     (folder / "names").write_text(f"subjectAltName=DNS:{_SERVICE}.{_NAMESPACE}.svc,IP:127.0.0.1")
     signing = ["-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "3650", "-extfile", "names"]

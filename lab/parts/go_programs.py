@@ -1,8 +1,7 @@
 """The lab's programs written in Go: Kubernetes, CoreDNS, a firewall, kwok, Prometheus, Helm, tools for the chart, and S3.
 
 Those of a cluster are tools of one module (``lab/go``), so that shared packages are fetched and compiled once; the server
-for S3 shares few of them, and is one of its own (``lab/go_s3``); so is Kueue's controller, which is built for another
-version of Kubernetes (``lab/go_kueue``). ``go.mod`` and ``go.sum`` of a module pin the versions.
+for S3 shares few of them, and is one of its own (``lab/go_s3``). ``go.mod`` and ``go.sum`` of a module pin the versions.
 """
 
 from __future__ import annotations
@@ -77,22 +76,8 @@ class ClusterPrograms(GoPrograms):
         shutil.copyfile(Path(kubernetes, "api/openapi-spec/swagger.json"), folder / "swagger.json")
 
 
-class KueuePrograms(GoPrograms):
-    """Kueue's controller, with its CRDs in ``crds.yaml`` and its webhooks in ``webhooks.yaml``."""
-
-    def fill(self, folder: Path, report: Report) -> None:
-        super().fill(folder, report)
-        listing = ["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"]
-        components = Path(_go(self._module, *listing, environment=_OFFLINE).strip(), "config", "components")
-        crds = sorted((components / "crd" / "bases").glob("*.yaml"))
-        (folder / "crds.yaml").write_text("".join(path.read_text(encoding="utf-8") for path in crds), encoding="utf-8")
-        shutil.copyfile(components / "webhook" / "manifests.yaml", folder / "webhooks.yaml")
-
-
 GO_PROGRAMS = ClusterPrograms("Go programs", "go", _CLUSTER, _PROGRAMS)
 S3_SERVER = GoPrograms("S3 server", "s3-server", _MODULES / "go_s3", {"versitygw": ("--version",)})
-
-KUEUE = KueuePrograms("Kueue", "kueue", _MODULES / "go_kueue", {"kueue": ("-help",)})
 
 
 def go_program(name: str) -> Path:

@@ -110,6 +110,7 @@ def test_a_quota_that_admits_two_executors_of_three(kubectl: Kubectl) -> None:
     assert ready_of(kubectl, NAME)["reason"] == "Queued"
     kubectl("delete", "pod", admitted[0], "--wait=false")  # as when the plan has fewer, or Kueue preempts it
     wait_until(lambda: is_admitted(kubectl, waiting))
+    make_ready(kubectl, waiting)
     another = make_executor(kubectl, driver, 3)
     wait_until(lambda: f"{another}: the executor {WAITS}" in ready_of(kubectl, NAME)["message"])
     make_queue(kubectl, cores=7)
