@@ -19,6 +19,7 @@ from millrace_jobs.commands.init import init
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.report import report
 from millrace_jobs.commands.run import driver, partitioner, run
+from millrace_jobs.commands.snapshot import snapshot
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
 from millrace_support.extras import extras_reported
@@ -40,6 +41,7 @@ for command in COMMANDS:
     app.command()(command)
 app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")
+app.add_typer(snapshot, name="snapshot")
 for started_by_others in (driver, partitioner):
     app.command(hidden=True)(started_by_others)
 

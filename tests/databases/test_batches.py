@@ -162,6 +162,17 @@ def test_of_two_drivers_that_begin_at_once_one_writes(server, make_table, counts
     assert rows(server, table) == [("a", 1)]
 
 
+def test_another_object_with_the_name_of_the_record_is_named(server, make_table, counts):
+    table = make_table("k {text}, n bigint")
+    if not isinstance(server, PostgresServer):
+        pytest.skip("PostgreSQL alone has types with the names of tables")
+    server.execute(f"CREATE TYPE {table.split('.')[0]}.millrace_batches AS (n bigint)")
+    sink = open_sink(server, table, counts(a=1))
+    with pytest.raises(MillraceError, match='type "millrace_batches" already exists'):
+        sink.prepare(FRESH)
+    sink.close()
+
+
 def test_an_outdated_checkpoint_is_refused_before_it_fences_the_newer_driver(server, make_table, counts):
     table = make_table(COUNTS)
     newer = open_sink(server, table, counts(a=1), ["k"])

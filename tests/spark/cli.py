@@ -96,7 +96,7 @@ class Project:
     def query(self, sql: str = "", /, name: str = "query", **spec: Any) -> str:
         """Write a query over ``events (at, who, n)`` of the csv files in ``in``, and return its file.
 
-        ``source`` changes fields of that source, or removes them with None.
+        ``source`` changes fields of that source, or removes them with None; so do others for fields of the spec.
         """
         source = {
             "files": {"path": "in", "format": "csv"},
@@ -118,6 +118,7 @@ class Project:
             }
             | spec,
         }
+        document["spec"] = {field: value for field, value in document["spec"].items() if value is not None}
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return file.name

@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TypeVar
 
 from sqlglot import exp
 
-from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.parsed_query import ParsedQuery
+
+AGGREGATES = "list of aggregates"
+"""Name of the part of an outline that has the aggregates."""
+
+_Expression = TypeVar("_Expression", bound=exp.Expr)
 
 _PLAIN = frozenset({"expressions", "from", "from_", "where", "group", "having", "kind", "operation_modifiers"})
 """Clauses of a SELECT that aggregates records of one source and keeps no other state."""
+
+_HELD_BACK = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
+_MERGED = (
+    *_HELD_BACK,
+    exp.ApproxDistinct,
+    exp.Stddev,
+    exp.StddevSamp,
+    exp.StddevPop,
+    exp.Variance,
+    exp.VariancePop,
+)
+"""Aggregates of which routed queries merge parts, the first ones also where rows are held back."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +38,32 @@ class Outline:
     """The parts of a query that decide whether it can continue from the state of another query.
 
     ``state`` holds the SQL of each part that determines the state, by the name of the part; it is empty if the query
-    has no state. Columns of the state have no names, so the order of keys and aggregates matters. ``where`` is the
-    filter.
+    has no state. Columns of the state have no names, so the order of keys and aggregates matters to Spark's own plan.
+    ``where`` is the filter. ``aggregates`` are the calls in that order, in the spelling of ``aggregate_text``.
+
+    Checkpoints record the aggregates in another order, ``recorded``: each level of an expression before the next one.
     """
 
     state: Mapping[str, str]
     where: str
+    aggregates: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
+
+    @property
+    def layout(self) -> dict[str, str]:
+        """The parts that determine the state as checkpoints record them."""
+        return {**self.state, **({AGGREGATES: ", ".join(self.recorded)} if AGGREGATES in self.state else {})}
+
+    def merges_parts(self, *, holds_back: bool) -> bool:
+        """Whether each aggregate has columns of its own in the state, as far as that is known without types.
+
+        ``holds_back``: rows are held back, for which other operators merge, and fewer aggregates.
+        """
+        known = _HELD_BACK if holds_back else _MERGED
+        calls = [parse_expression(text) for text in self.aggregates]
+        calls = [call.this if isinstance(call, exp.Filter) else call for call in calls]
+        plain = (isinstance(call, known) and not isinstance(call.this, exp.Distinct) for call in calls)
+        return bool(calls) and all(plain)
 
 
 def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
@@ -39,15 +77,26 @@ def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
     aliases = {item.alias: item.this for item in query.expressions if isinstance(item, exp.Alias)}
     keys = [_resolved(node, query.expressions, {k: v for k, v in aliases.items() if k not in columns})
             for node in (query.args["group"].expressions if query.args.get("group") else [])]  # fmt: skip
-    calls = _aggregates([*query.expressions, *filter(None, [query.args.get("having")])])
+    items = [*query.expressions, *filter(None, [query.args.get("having")])]
+    calls, recorded = (_aggregates(items, by_level=by_level) for by_level in (False, True))
     if not keys and not calls:
         return Outline({}, to_sql(where) if where else "")
     state = {
         "FROM": to_sql(source.this) if source else "",
         "GROUP BY": ", ".join(map(to_sql, keys)),
-        "list of aggregates": ", ".join(calls),
+        AGGREGATES: ", ".join(calls),
     }
-    return Outline(state, to_sql(where) if where else "")
+    return Outline(state, to_sql(where) if where else "", tuple(calls), tuple(recorded))
+
+
+def aggregate_text(call: str) -> str:
+    """Return the SQL of an aggregate call in the one spelling that equal calls have: comments and case do not count."""
+    return to_sql(_plainly_named(parse_expression(call)))
+
+
+def columns_in(call: str) -> frozenset[str]:
+    """Return the names of the columns, or of the structs, that an aggregate call reads, in lower case."""
+    return frozenset(column.parts[0].name.lower() for column in parse_expression(call).find_all(exp.Column))
 
 
 def _is_plain(query: exp.Query) -> bool:
@@ -70,18 +119,15 @@ def _resolved(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.
     return node
 
 
-def _aggregates(items: Sequence[exp.Expr]) -> list[str]:
-    """Return the distinct aggregate calls in order, each with its FILTER."""
-    found = (node for item in items for node in item.find_all(exp.AggFunc, exp.Filter))
+def _aggregates(items: Sequence[exp.Expr], *, by_level: bool) -> list[str]:
+    """Return the distinct aggregate calls, each with its FILTER, as Spark's plan has them or level by level."""
+    found = (node for item in items for node in item.find_all(exp.AggFunc, exp.Filter, bfs=by_level))
     return list(dict.fromkeys(to_sql(node) for node in found if not isinstance(node.parent, exp.Filter)))
 
 
 def _normal(query: exp.Query) -> exp.Query:
     """Rewrite the query with names as Spark compares them; if it has one source, columns lose the source's name."""
-    tables = list(query.find_all(exp.Table))
-    for name in query.find_all(exp.Identifier):
-        name.set("this", name.name.lower())
-        name.set("quoted", False)
+    tables = list(_plainly_named(query).find_all(exp.Table))
     if len(tables) == 1:
         names = (tables[0].name, tables[0].alias_or_name)
         for column in query.find_all(exp.Column):
@@ -89,3 +135,11 @@ def _normal(query: exp.Query) -> exp.Query:
                 column.set("table", None)
         tables[0].set("alias", None)
     return query
+
+
+def _plainly_named(node: _Expression) -> _Expression:
+    """Write all names in lower case and without quotes, in place."""
+    for name in node.find_all(exp.Identifier):
+        name.set("this", name.name.lower())
+        name.set("quoted", False)
+    return node

@@ -3,6 +3,10 @@
 A checkpoint holds offsets, which are valid only for their own sources, and state, which is valid only for the
 grouping, the window and the aggregates that built it. Everything else may change: the plan, the resources of the job,
 the sink, and which results are shown.
+
+Where Millrace merges the groups, each aggregate has columns of its own in the state. A changed query finds them by the
+call of the aggregate, so its aggregates may come in another order. Those that it no longer has are still counted in the
+state, so a query can have them back, with whole values.
 """
 
 from __future__ import annotations
@@ -11,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.model.changes import CheckpointChange, checkpoint_changes
-from millrace_api.model.streamquery import StreamQuery
-from millrace_api.sql.outline import Outline, outline
+from millrace_api.model.changes import CheckpointChange, Verdict, checkpoint_changes, verdict_of
+from millrace_api.model.streamquery import Emit, StreamQuery
+from millrace_api.sql.outline import AGGREGATES, Outline, columns_in, outline
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.schema_ddl import Column, parse_schema
 
@@ -34,28 +38,39 @@ class ForbiddenChange:
     field: str
     difference: str
     reason: str
+    verdict: Verdict
 
     def __str__(self) -> str:
         return f"{self.difference}: {self.reason}"
 
 
-def compare(before: StreamQuery, now: StreamQuery) -> tuple[tuple[ForbiddenChange, ...], tuple[str, ...]]:
-    """Return the forbidden changes of a query, and remarks on changes that are allowed but have side effects."""
+def compare(
+    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None = None
+) -> tuple[tuple[ForbiddenChange, ...], tuple[str, ...]]:
+    """Return the forbidden changes of a query, and remarks on changes that are allowed but have side effects.
+
+    Args:
+        before: the query that ran on the checkpoint.
+        now: the changed query.
+        held: the aggregates that have columns in the state, spelled as by ``outline.aggregate_text``; empty if columns
+            cannot be found by their aggregate. None without a look at the checkpoint: then it has those of ``before``.
+    """
     forbidden, remarks = [], []
     for field, old, new in differences(before.to_document(), now.to_document()):
         change = change_of(field)
+        reason = change.value
         if change is CheckpointChange.SQL and old and new:
-            made, wanted = _outline(before), _outline(now)
-            objections = _compare_sql(made, wanted)
-            if not objections and made.where != wanted.where and wanted.state:
-                remarks.append(f"{field}: {_FILTER_CHANGED}")
+            objections, missing, notes = _compare_sql(before, now, held)
+            remarks += [f"{field}: {note}" for note in notes]
+            reason = missing or reason
         elif change is CheckpointChange.SCHEMA and old and new:
             objections = _compare_schemas(old, new)
         elif change is CheckpointChange.FREE or _is_of_static_table(field, before, now):
             objections = []
         else:
             objections = [_difference(old, new)]
-        forbidden += [ForbiddenChange(field, each, change.value) for each in objections]
+        verdict = verdict_of(change, objection=bool(objections))
+        forbidden += [ForbiddenChange(field, each, reason, verdict) for each in objections]
     return tuple(forbidden), tuple(remarks)
 
 
@@ -95,17 +110,79 @@ def _types(columns: Sequence[Column], prefix: str = "") -> Iterator[tuple[str, s
         yield from _types(column.parts, f"{path}.")
 
 
-def _compare_sql(before: Outline, now: Outline) -> list[str]:
-    """Describe the changed parts of the SQL that built the state, each with its old and its new text."""
-    parts = dict.fromkeys([*before.state, *now.state])
-    pairs = ((part, before.state.get(part, "nothing"), now.state.get(part, "nothing")) for part in parts)
-    return [f"with {part} {old or 'nothing'}, not with {new or 'nothing'}" for part, old, new in pairs if old != new]
+def _compare_sql(
+    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None
+) -> tuple[list[str], str | None, list[str]]:
+    """Compare the SQL that built the state with the changed one.
+
+    Returns:
+        The changed parts that the state does not allow, each with its old and its new text; the reason, if there is a
+        more precise one than that of the field; and remarks, if everything is allowed.
+    """
+    made, wanted = _outline(before), _outline(now)
+    parts = dict.fromkeys([*made.state, *wanted.state])
+    pairs = [(part, made.state.get(part) or "nothing", wanted.state.get(part) or "nothing") for part in parts]
+    objections = [f"with {part} {old}, not with {new}" for part, old, new in pairs if old != new]
+    changed = [part for part, old, new in pairs if old != new]
+    reason, remarks = None, []
+    if changed == [AGGREGATES] and _merges_parts(before, made) and _merges_parts(now, wanted) and held != ():
+        known = made.aggregates if held is None else held
+        reason = _missing(now, wanted, known)
+        if reason is None:
+            objections, remarks = [], _remarks(made, wanted)
+    elif not changed and held == () and _moves_columns(before, now, made, wanted):
+        objections, reason = (
+            ["with another use of HAVING"],
+            "Spark keeps the columns of its state in another order then",
+        )
+    if not objections and made.where != wanted.where and wanted.state:
+        remarks.append(_FILTER_CHANGED)
+    return objections, reason, [] if objections else remarks
+
+
+def _merges_parts(query: StreamQuery, parts: Outline) -> bool:
+    """Whether each aggregate of a query has columns of its own in the state, as far as its spec and SQL say."""
+    holds_back = query.spec.additional_outputs is not None or query.spec.emit is Emit.ON_WINDOW_END
+    of_tables = any(source.table is not None for source in query.spec.sources.values())
+    return not of_tables and parts.merges_parts(holds_back=holds_back)
+
+
+def _moves_columns(before: StreamQuery, now: StreamQuery, made: Outline, wanted: Outline) -> bool:
+    """Whether HAVING comes or goes where Spark orders the columns of its state otherwise because of it."""
+    comes_or_goes = parsed_sql(before.spec).filters_groups != parsed_sql(now.spec).filters_groups
+    return comes_or_goes and any(each.aggregates != each.recorded for each in (made, wanted))
+
+
+def _missing(now: StreamQuery, wanted: Outline, held: Sequence[str]) -> str | None:
+    """Return why a state with the columns of these aggregates cannot be continued; None if it can."""
+    added = [call for call in wanted.aggregates if call not in held]
+    if added:
+        return f"the state has no values of {', '.join(added)} from the records before the change"
+    known = _columns(now)
+    for call in held:
+        gone = sorted(columns_in(call) - known) if known and call not in wanted.aggregates else []
+        if gone:
+            return f"the state goes on counting {call}, and the schema no longer has the column {gone[0]}"
+    return None
+
+
+def _remarks(made: Outline, wanted: Outline) -> list[str]:
+    removed = [call for call in made.aggregates if call not in wanted.aggregates]
+    restored = [call for call in wanted.aggregates if call not in made.aggregates]
+    remarks = [
+        f"{call} is no longer in the results; the state goes on counting it, so it can return" for call in removed
+    ]
+    return [*remarks, *(f"{call} has returned, with the values of all records" for call in restored)]
 
 
 def _outline(query: StreamQuery) -> Outline:
+    return outline(parsed_sql(query.spec), _columns(query))
+
+
+def _columns(query: StreamQuery) -> frozenset[str]:
+    """Return the names of the declared columns, in lower case."""
     schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
-    columns = frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
-    return outline(parsed_sql(query.spec), columns)
+    return frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
 
 
 def _difference(old: Any, new: Any) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from millrace_api.errors import quote
 from millrace_api.model.externals import ExternalKind, given
-from millrace_api.model.streamquery import Spec
+
+if TYPE_CHECKING:  # tasks import this module, and the models of a query take a third of a second of a core
+    from millrace_api.model.streamquery import Spec
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)

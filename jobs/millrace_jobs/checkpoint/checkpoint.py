@@ -25,9 +25,11 @@ from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
 from millrace_jobs.checkpoint.lease import FolderLease
-from millrace_jobs.checkpoint.marker import MARKER, Marker, checkpoint_above
+from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
+from millrace_jobs.checkpoint.snapshots import start_from
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
+from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
@@ -106,15 +108,19 @@ class Checkpoint(SparkLog):
             held = Marker.read(self.root)
             if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
                 raise damaged(self.root / MARKER, "it is gone")
+            if held is None and query.spec.checkpoint is not None and query.spec.checkpoint.from_snapshot is not None:
+                start_from(query.spec.checkpoint.from_snapshot, self.root, query)
+                held = Marker.read(self.root)
             unused = self.is_unused()
             if held is not None and not unused:
-                self._remarks = check_changes(held.query, query, self)
+                self._remarks = check_changes(held.query, query, self, held.layout)
                 sink = query.spec.sink
                 self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
             self.check()
+            point_to_own_schemas(self.spark)
             self._is_new = held is None
             if held is None:
                 self._write_marker(Marker(str(uuid.uuid4()), _without_status(query), partitions))
@@ -180,7 +186,7 @@ class Checkpoint(SparkLog):
             What the user should know of changes since the last run; no later run reports them.
         """
         held = self._require_marker()
-        adopted = replace(held, query=_without_status(query))
+        adopted = replace(held, query=_without_status(query), versions=Versions.present())
         if adopted != held:
             self._write_marker(adopted)
         remarks, self._remarks, self._sink_has_changed = self._remarks, (), False

@@ -11,21 +11,27 @@ from typing import Any
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
-from millrace_jobs.queries.state_layout import same_sql
+from millrace_jobs.queries.state_layout import held_aggregates, same_sql
 from millrace_jobs.time_texts import time_text
 
 
-def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
+def check_changes(
+    before: StreamQuery, now: StreamQuery, log: SparkLog, layout: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
     """Check the changes of a query, and return remarks on those that are allowed but have side effects.
+
+    ``layout`` is that of the state, if it was recorded.
 
     Raises:
         MillraceError: the query has forbidden changes, with one problem for each.
     """
-    forbidden, remarks = compare(before, now)
+    held = tuple(map(aggregate_text, held_aggregates(layout)))
+    forbidden, remarks = compare(before, now, held)
     if forbidden:
         made = f"the checkpoint {log.spark.parent} was made"
         hint = _hint(before, log)

@@ -71,11 +71,14 @@ class SparkTypes:
         return self._found[source, expression]
 
 
-def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
-    """Compile the query of a spec over sources with these schemas.
+def compile_query(
+    spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema], held: Sequence[str] = ()
+) -> CompiledQuery:
+    """Compile the query of a spec over sources with these schemas; ``held``: see ``routed.aggregation.aggregation_of``.
 
     Raises:
-        MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
+        MillraceError: Spark does not accept the SQL, the aggregator cannot be used, or an aggregate that only the state
+            has can no longer be computed.
     """
     if spec.query.python is not None:
         return compile_aggregator(spec.query.python, schemas)
@@ -93,7 +96,7 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
         result = spark.sql(query.text).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators)
+    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators, held)
     execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
     return CompiledQuery(execution, result, query.aggregates)
 
@@ -105,6 +108,7 @@ def choose_execution(
     types: ExpressionTypes,
     partitions: int,
     aggregators: Aggregators,
+    held: Sequence[str] = (),
 ) -> Execution | Aggregation:
     """Return what runs the SQL of a query; an aggregation that can be routed is compiled once its types are known.
 
@@ -117,6 +121,7 @@ def choose_execution(
         types: gives the types of expressions.
         partitions: number of state partitions.
         aggregators: the query's own aggregators, by name.
+        held: see ``routed.aggregation.aggregation_of``.
 
     Raises:
         MillraceError: nothing can run it.
@@ -130,7 +135,7 @@ def choose_execution(
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
         aggregation = aggregation_of(
-            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
+            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators, held
         )
     except NotRoutableError as error:
         if own:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from sqlglot import exp
 
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.sql.dialect import StreamingSql, parse_expression, to_sql
 from millrace_api.sql.groups import is_aggregate, is_window
 from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
+from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
 from millrace_jobs.aggregates.in_sql import SqlAggregator
@@ -90,24 +95,55 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def split_aggregates(
-    select: exp.Select, type_of: TypeOf, *, tables: bool = False, own: Mapping[str, SqlAggregator] | None = None
+    select: exp.Select,
+    type_of: TypeOf,
+    *,
+    tables: bool = False,
+    own: Mapping[str, SqlAggregator] | None = None,
+    held: Sequence[exp.Expr] = (),
 ) -> Iterator[BuiltinAggregate]:
     """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts; see ``compile_aggregate``.
 
+    Those in ``held``, which a state has, come first and in its order, also where the query no longer has them.
+
     Raises:
         NotRoutableError: one of them cannot be split.
+        MillraceError: one that only the state has can no longer be computed.
     """
     items = [*select.expressions, *filter(None, [select.args.get("having")])]
-    seen: set[str] = set()
+    calls: dict[str, exp.Expr] = {}
     for call in (call for item in items for call in _aggregate_calls(item)):
-        text = to_sql(call)
-        if text in seen:
+        calls.setdefault(to_sql(call), call)
+    ordered = _held_first(calls, held)
+    for index, (text, call) in enumerate(ordered.items()):
+        if text not in calls:
+            yield _only_held(call, index, type_of)
             continue
-        compiled = compile_aggregate(call, len(seen), type_of, tables=tables, own=own)
+        compiled = compile_aggregate(call, index, type_of, tables=tables, own=own)
         if isinstance(compiled, str):
             raise NotRoutableError(compiled, call)
-        seen.add(text)
         yield compiled
+
+
+def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
+    """Return the calls by their SQL, those of the state first, as the query writes them."""
+    written = {aggregate_text(text): text for text in calls}
+    ordered: dict[str, exp.Expr] = {}
+    for call in held:
+        text = written.get(aggregate_text(to_sql(call)), to_sql(call))
+        ordered[text] = calls.get(text, call)
+    return {**ordered, **calls}
+
+
+def _only_held(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate:
+    """Split an aggregate that the state has and the query does not."""
+    with suppress(AnalysisException):
+        compiled = compile_aggregate(call, index, type_of)
+        if isinstance(compiled, BuiltinAggregate):
+            return compiled
+    message = f"the state goes on counting {to_sql(call)}, and a column or a function that it needs is gone"
+    hint = f"declare what it needs, or start over with {ANOTHER_CHECKPOINT}"
+    raise MillraceError(Problem(message, hint, field="spec.query.sql"))
 
 
 def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:

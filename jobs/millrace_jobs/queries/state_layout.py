@@ -28,6 +28,22 @@ STAGES = "operators on tables"
 PARTITIONS = "first number of partitions"
 """Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
 
+MERGE, AGGREGATES = "merge", "aggregates"
+"""Entries of the state layout of a routed query: what merges, and the aggregates in the order of their columns."""
+
+COLUMNS, IN_ORDER = "columns", "in the order of the aggregates"
+"""Entry of the state layout of a routed query that Spark merges, and its value.
+
+Older checkpoints lack it: their columns are in the order in which Spark found them in the SQL.
+"""
+
+
+def held_aggregates(layout: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the aggregates whose columns a changed query finds in a state; none where it finds no columns."""
+    if layout is None or not (COLUMNS in layout or layout.get(MERGE) == STAGES):
+        return ()
+    return tuple(layout.get(AGGREGATES, ()))
+
 
 def spec_to_continue(spec: Spec, before: Mapping[str, Any] | None) -> Spec:
     """Return the spec with which the query is compiled for a state of layout ``before``.

@@ -21,6 +21,7 @@ from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.run.inputs import open_sources, read_static_tables, require_other_places, require_outside
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.run.reports import RunReports
+from millrace_jobs.run.server_checks import PATIENCE, ServerChecks
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import TABLE
@@ -99,14 +100,17 @@ def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
     require_outside(spec, checkpoint.root)
     require_other_places(spec, sources)
     check_sinks(spec)
+    servers = ServerChecks(spec, sources)
     processes = _replica_processes(setup)
     copies = setup.platform.copies(checkpoint)
     store_check = _store_check(setup, copies)
+    servers.wait(setup.stop_requested, PATIENCE)
     setup.step("starting Spark")
     reports = RunReports(setup.query, str(checkpoint.root), setup.display.message)
     setup.at_end.callback(reports.close)
     spark = setup.session(checkpoint.state_partitions, reports.query)
     reports.spark_started(spark)
+    servers.require_accepted()
     return OpenedRun(checkpoint, sources, tables, static_tables, processes, copies, store_check, reports, spark)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.changes import Verdict
 from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
@@ -156,9 +157,12 @@ class _Diff:
     def _effects(self, before: StreamQuery, view: QueryView) -> Iterator[tuple[str, str]]:
         old, new, status = before.spec, self._after.spec, view.status
         forbidden, remarks = compare(before, self._after)
-        self._refused += [f"by the driver: {each.field}: the checkpoint was made {each}" for each in forbidden]
+        self._refused += [
+            f"by the driver: {each.field}: the checkpoint was made {each}; {each.verdict}: {each.verdict.advice}"
+            for each in forbidden
+        ]
         for remark in remarks:
-            yield "state", remark
+            yield "state", f"{Verdict.POSSIBLE}: {remark}"
         replaced = is_replaced(old, new, status)
         running = not old.suspend and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejects(revision(old)):

@@ -59,7 +59,8 @@ class Start:
         monkeypatch.setattr(prepared_query, "open_sinks", self._step("sink", sink))
         monkeypatch.setattr(module, "stop", self._step("spark stopped"))
         monkeypatch.setattr(module, "RunLoop", lambda *_, **__: SimpleNamespace(drain=lambda: None))
-        monkeypatch.setattr(inputs, "open_source", self._step("sources", SimpleNamespace(schema=pa.schema([]))))
+        source = SimpleNamespace(schema=pa.schema([]), check_server=lambda: None)
+        monkeypatch.setattr(inputs, "open_source", self._step("sources", source))
         monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
         monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
 

@@ -99,7 +99,7 @@ class BatchRecord:
         try:
             session.execute(command)
         except self._dialect.error as error:
-            if self._dialect.is_there(error):
+            if self._dialect.is_there(error) and self._dialect.batches(session, self._name)[0]:
                 return  # another query has just created it
             if not self._dialect.is_denied(error):
                 raise

@@ -31,6 +31,13 @@ class IcebergSinkConnector(SinkConnector[IcebergSinkSpec]):
         if spec.location is not None and spec.is_local:
             require_folder(spec.location, "spec.sink.iceberg.location")
 
+    def check_server(self, spec: IcebergSinkSpec) -> None:
+        """Check the login at the catalog, unless that is a file."""
+        from millrace_jobs.lakehouse.iceberg_catalog import open_catalog
+
+        if spec.catalog.file is None:
+            open_catalog(spec)
+
     def open(self, spec: IcebergSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a table; only queries with one load the library."""
         from millrace_jobs.sinks.lakehouse.iceberg_sink import IcebergSink

@@ -1,0 +1,88 @@
+"""Which of Spark's files a query needs to go on after a committed batch.
+
+Spark writes the state of a batch as version ``batch + 1`` of each store: a change (``VERSION.changelog`` or ``.delta``)
+and, now and then, all of it (``VERSION.zip`` or ``.snapshot``). A version is loaded from the newest whole one up to it
+and the changes since. A zip names the files of RocksDB that it needs, which lie in ``SSTs`` and ``logs`` and are shared
+by versions. Spark removes old versions while a query runs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from millrace_jobs.places import Place, files_below, within
+
+_VERSION = re.compile(r"(\d+)\.(?:zip|snapshot|changelog|delta)")
+_WHOLE = (".zip", ".snapshot")
+_VERSION_WITH_ID = re.compile(r"(\d+)_.+\.(?:zip|snapshot|changelog|delta)")
+"""Names under ``spark.sql.streaming.stateStore.checkpointFormatVersion`` 2, which the commit log tells apart."""
+
+_SHARED = ("SSTs", "logs")
+_LOGS = ("offsets", "commits")
+
+
+def files_at(spark: Place, batch: int) -> list[str]:
+    """Return the names, from ``spark`` on, of the files from which a query goes on after a committed batch.
+
+    Raises:
+        FileNotFoundError: one of them is not there, as when Spark has just removed it.
+        OSError: the place cannot be read.
+    """
+    found = ["metadata"]
+    for log in _LOGS:
+        names = (name for name, _ in files_below(spark / log))
+        found += [f"{log}/{name}" for name in names if name.isdigit() and int(name) <= batch]
+    stores: dict[str, list[str]] = defaultdict(list)
+    shared: dict[str, list[str]] = defaultdict(list)
+    for name, _ in files_below(spark / "state"):
+        path = PurePosixPath("state", name)
+        if path.name.startswith("."):
+            continue  # checksums, and files that are being written
+        folder = path.parent
+        if folder.name in _SHARED:
+            shared[str(folder.parent)].append(str(path))
+        elif folder.name == "v2" and folder.parent.name == "_metadata":
+            found += [str(path)] if path.name.isdigit() and int(path.name) <= batch else []
+        else:
+            stores[str(folder)].append(path.name)
+    for store in sorted(stores.keys() | shared.keys()):
+        found += _files_of_store(spark, store, stores[store], shared[store], batch + 1)
+    return found
+
+
+def _files_of_store(spark: Place, store: str, names: Sequence[str], shared: Sequence[str], last: int) -> Iterator[str]:
+    """Yield the files that version ``last`` of a store is loaded from, and those that are no versions."""
+    with_id = {name: int(match[1]) for name in names if (match := _VERSION_WITH_ID.fullmatch(name))}
+    versions = {name: int(match[1]) for name in names if (match := _VERSION.fullmatch(name))}
+    yield from (f"{store}/{name}" for name in names if name not in versions and name not in with_id)
+    if with_id or not versions:  # of several files of a version, only Spark knows which one counts
+        yield from (f"{store}/{name}" for name, number in with_id.items() if number <= last)
+        yield from shared
+        return
+    whole = {number: name for name, number in versions.items() if number <= last and name.endswith(_WHOLE)}
+    changes = {number: name for name, number in versions.items() if not name.endswith(_WHOLE)}
+    first = max(whole, default=0)
+    if first:
+        yield f"{store}/{whole[first]}"
+        if whole[first].endswith(".zip"):
+            content = within(spark, f"{store}/{whole[first]}").read_bytes()
+            yield from (f"{store}/{name}" for name in _named_by(content))
+    for number in range(first + 1, last + 1):
+        if number not in changes:
+            raise FileNotFoundError(f"{spark}/{store}: it has no version {number}")
+        yield f"{store}/{changes[number]}"
+
+
+def _named_by(content: bytes) -> Iterator[str]:
+    """Yield the files outside of a zip that RocksDB needs beside it, from the store's folder on."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        _, _, text = archive.read("metadata").decode().partition("\n")
+    metadata = json.loads(text)
+    for folder, key, name in (("SSTs", "sstFiles", "dfsSstFileName"), ("logs", "logFiles", "dfsLogFileName")):
+        yield from (f"{folder}/{each[name]}" for each in metadata.get(key) or ())

@@ -1,0 +1,125 @@
+"""Which aggregates of a query may move, leave and return on a checkpoint, and the verdicts on changes."""
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.changes import CheckpointChange, Verdict
+from millrace_api.validation.evolution import compare
+from millrace_jobs.checkpoint.evolution import check_changes
+
+from .changed_queries import FILES, SQL, a_query, changed
+
+KAFKA = {
+    "kafka": {"bootstrapServers": "a:9092", "topic": "trips"},
+    "schema": "at TIMESTAMP, city STRING, fare DOUBLE",
+}
+
+
+def with_sql(sql, source=FILES, **more):
+    return a_query(source, query={"sql": sql}, **more)
+
+
+SAVED = ("count(*) AS trips, sum(fare) AS fare", "count(*) AS trips, sum(fare) AS fare, max(fare) AS most")
+IN_ORDER = {"columns": "in the order of the aggregates"}
+
+
+def layout_of(*aggregates, **more):
+    return {"aggregates": list(aggregates)} | (more or IN_ORDER)
+
+
+HELD = layout_of("COUNT(*)", "SUM(Fare)", "MAX(fare)")
+
+
+@pytest.mark.parametrize(
+    ("select", "said"),
+    [
+        ("sum(fare) AS fare, count(*) AS trips, max(fare) AS most", []),
+        ("max(fare) AS most, count(*) AS trips", ["SUM(fare) is no longer in the results"]),
+        ("-- one\nmax(fare) - count(*) AS d", ["SUM(fare) is no longer in the results"]),
+        ("count(*) AS trips", ["SUM(fare) is no longer in the results", "MAX(fare) is no longer in the results"]),
+    ],
+)
+@pytest.mark.parametrize("layout", [HELD, {**HELD, "merge": "operators on tables"}])
+def test_aggregates_that_have_columns_in_the_state_may_move_and_leave(log, select, said, layout):
+    before, now = (with_sql(SQL.replace(SAVED[0], each)) for each in (SAVED[1], select))
+    remarks = check_changes(before, now, log, layout)
+    assert [remark.removeprefix("spec.query.sql: ").partition(";")[0] for remark in remarks] == said
+
+
+def test_an_aggregate_returns_if_the_state_has_it(log):
+    before, now = with_sql(SQL), with_sql(SQL.replace(*SAVED))
+    (remark,) = check_changes(before, now, log, HELD)
+    assert remark == "spec.query.sql: MAX(fare) has returned, with the values of all records"
+    with pytest.raises(
+        MillraceError, match=r"the state has no values of MAX\(fare\) from the records before the change"
+    ):
+        check_changes(before, now, log, layout_of("COUNT(*)", "SUM(fare)"))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [None, {"aggregates": ["COUNT(*)", "SUM(fare)"]}, {"GROUP BY": "city"}, {"operators on tables": "SELECT"}],
+    ids=["unknown", "columns as selected", "native", "tables"],
+)
+def test_without_columns_by_aggregate_none_moves_or_leaves(log, layout):
+    for select in ("sum(fare) AS fare, count(*) AS trips", "count(*) AS trips"):
+        with pytest.raises(MillraceError, match=CheckpointChange.SQL.value):
+            check_changes(a_query(), with_sql(SQL.replace(SAVED[0], select)), log, layout)
+
+
+def test_a_column_of_an_aggregate_in_the_state_stays_in_the_schema(log):
+    now = with_sql(
+        "SELECT window.start AS since, city, count(*) AS trips FROM trips GROUP BY window(at, '10 minutes'), city",
+        source=changed(FILES, "schema", value="at TIMESTAMP, city STRING"),
+    )
+    with pytest.raises(
+        MillraceError, match=r"goes on counting SUM\(fare\), and the schema no longer has the column fare"
+    ):
+        check_changes(a_query(), now, log, layout_of("COUNT(*)", "SUM(fare)"))
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict"),
+    [
+        (with_sql(SQL.replace(SAVED[0], "count(*) AS trips")), None),
+        (with_sql(SQL.replace(*SAVED)), Verdict.IN_SHADOW),
+        (with_sql(SQL.replace("'10 minutes'", "'20 minutes'")), Verdict.IN_SHADOW),
+        (with_sql(SQL.replace("count(*) AS trips, sum", "collect_set(fare) AS trips, sum")), Verdict.IN_SHADOW),
+        (with_sql(SQL.replace("count(*) AS trips", "count(DISTINCT fare) AS trips")), Verdict.IN_SHADOW),
+        (a_query(emit="OnWindowClose"), Verdict.IN_SHADOW),
+        (a_query(changed(FILES, "schema", value="at TIMESTAMP, city STRING, fare FLOAT")), Verdict.IN_SHADOW),
+        (a_query(changed(FILES, "files", "path", value="b/*.csv")), Verdict.NOT),
+        (a_query(changed(KAFKA, "kafka", "topic", value="rides")), Verdict.NOT),
+    ],
+)
+def test_without_a_look_at_the_checkpoint_there_is_a_verdict(now, verdict):
+    before = a_query(KAFKA) if now.spec.sources["trips"].kafka is not None else a_query()
+    forbidden, _ = compare(before, now)
+    assert {each.verdict for each in forbidden} == ({verdict} if verdict else set())
+    assert all(each.verdict.advice for each in forbidden)
+
+
+def test_where_rows_are_held_back_an_aggregate_without_a_merge_does_not_move():
+    sql = SQL.replace(SAVED[0], "count(*) AS trips, stddev(fare) AS spread")
+    moved = sql.replace("count(*) AS trips, stddev(fare) AS spread", "stddev(fare) AS spread, count(*) AS trips")
+    for emit, number in (("OnUpdate", 0), ("OnWindowEnd", 1)):
+        forbidden, _ = compare(with_sql(sql, emit=emit), with_sql(moved, emit=emit))
+        assert len(forbidden) == number
+
+
+NESTED = SQL.replace(SAVED[0], "abs(abs(sum(fare))) + count(*) AS both")
+
+
+def test_aggregates_of_spark_s_own_columns_stay_in_the_order_in_which_spark_finds_them(log):
+    level_by_level = SQL.replace(SAVED[0], "count(*) AS trips, sum(fare) AS fare")
+    with pytest.raises(MillraceError, match=r"list of aggregates SUM\(fare\), COUNT\(\*\), not with COUNT\(\*\), SUM"):
+        check_changes(with_sql(NESTED), with_sql(level_by_level), log, {"GROUP BY": "city"})
+    assert check_changes(with_sql(NESTED), with_sql(level_by_level), log, HELD) == ()
+
+
+def test_having_may_come_and_go_unless_that_moves_columns_without_names(log):
+    older = {"aggregates": ["COUNT(*)", "SUM(fare)"]}
+    for sql, layout in ((SQL, older), (NESTED, HELD)):
+        assert check_changes(with_sql(sql), with_sql(sql.replace(" HAVING count(*) > 1", "")), log, layout) == ()
+    with pytest.raises(MillraceError, match="with another use of HAVING: Spark keeps the columns of its state"):
+        check_changes(with_sql(NESTED), with_sql(NESTED.replace(" HAVING count(*) > 1", "")), log, older)

@@ -1,0 +1,127 @@
+"""Queries that change over one state: aggregates move, leave and return, and DuckDB says what the results are."""
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.errors import AnalysisException
+from sqlglot import transpile
+
+from millrace_api.errors import MillraceError
+from millrace_api.sql.dialect import StreamingSql
+from millrace_api.sql.parsed_query import parsed_query
+from millrace_jobs.queries.routed.aggregation import aggregation_of
+
+SCHEMA = pa.schema([("k", pa.string()), ("N", pa.int64()), ("v", pa.int64())])
+CALLS = ("count(*)", "count(v)", "sum(n)", "sum(v)", "avg(n)", "min(v)", "max(n)", "sum(n) FILTER (WHERE v > 1)")
+SHOWN = ("{}", "abs(abs({})) + 1", "coalesce({}, 7)")
+
+
+def type_of(sql):
+    return "double" if "AVG" in sql or "DOUBLE" in sql else "bigint"
+
+
+def routed(sql, held=(), types=type_of):
+    return aggregation_of(parsed_query(sql), {"t": SCHEMA}, types, held=held)
+
+
+@st.composite
+def versions(draw):
+    """The first query with some aggregates, and changed ones over some of these in any order."""
+    first = draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=5, unique=True))
+    queries = [draw(query(first, whole=True))]
+    for _ in range(draw(st.integers(1, 4))):
+        kept = draw(st.lists(st.sampled_from(first), min_size=1, unique=True))
+        queries.append(draw(query(kept, whole=False)))
+    return queries
+
+
+@st.composite
+def query(draw, calls, *, whole):
+    items = [draw(st.sampled_from(SHOWN)).format(call) for call in calls]
+    having = ""
+    if not whole and draw(st.booleans()):
+        having = f" HAVING {draw(st.sampled_from(calls))} > {draw(st.integers(-3, 3))}"
+    return f"SELECT t.k, {', '.join(items)} FROM t GROUP BY k{having}"
+
+
+def batches():
+    number = st.none() | st.integers(-5, 5)
+    record = st.tuples(st.sampled_from("abc") | st.none(), number, number)
+    return st.lists(st.lists(record, max_size=8), min_size=5, max_size=5)
+
+
+DUCKDB = duckdb.connect()
+DUCKDB.execute("CREATE MACRO try_divide(a, b) AS CASE WHEN b <> 0 THEN a / b END")
+
+
+class State:
+    """The merged parts of groups in DuckDB, in the columns that the first query has given them."""
+
+    def __init__(self):
+        self._rows = None
+
+    def add(self, records, aggregation):
+        """Merge the records of a batch."""
+        parts = aggregation.parts
+        initial = ", ".join(f"{part.initial} AS {part.name}" for part in parts)
+        merged = ", ".join(f"{part.merge} AS {part.name}" for part in parts)
+        rows = self.ask(f"SELECT k AS k0, {initial} FROM t", t=records)
+        if self._rows is not None:
+            rows = pa.concat_tables([self._rows, rows.cast(self._rows.schema)])
+        self._rows = self.ask(f"SELECT k0, {merged} FROM held GROUP BY k0", held=rows).cast(rows.schema)
+
+    def results(self, aggregation):
+        """Return the rows of a query over the state."""
+        having = f"WHERE {aggregation.having}" if aggregation.having else ""
+        return rows_of(self.ask(f"SELECT {', '.join(aggregation.select)} FROM held {having}", held=self._rows))
+
+    def ask(self, sql, **tables):
+        """Return the result of SQL of Spark over tables."""
+        for name, rows in tables.items():
+            DUCKDB.register(name, rows)
+        (text,) = transpile(sql, read=StreamingSql, write="duckdb")
+        return DUCKDB.sql(text).to_arrow_table()
+
+
+def rows_of(table):
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
+
+
+@given(versions(), batches())
+def test_results_of_each_changed_query_are_those_over_all_records(queries, given_batches):
+    first = routed(queries[0])
+    held = [aggregate.call for aggregate in first.aggregates]
+    state, records = State(), SCHEMA.empty_table()
+    for sql, batch in zip(queries, given_batches, strict=False):
+        aggregation = routed(sql, held)
+        assert aggregation.parts == first.parts
+        assert [aggregate.call for aggregate in aggregation.aggregates] == held
+        new = pa.Table.from_pylist([dict(zip(SCHEMA.names, record, strict=True)) for record in batch], SCHEMA)
+        records = pa.concat_tables([records, new])
+        state.add(new, aggregation)
+        assert state.results(aggregation) == rows_of(state.ask(sql, t=records))
+
+
+def test_new_aggregates_come_after_those_of_the_state():
+    found = routed("SELECT max(n), sum(v) FROM t", ["COUNT(*)", "SUM(v)"])
+    assert [aggregate.call for aggregate in found.aggregates] == ["COUNT(*)", "SUM(v)", "MAX(N)"]
+    assert [part.name for part in found.parts] == ["a0", "a1", "a2"]
+
+
+def test_calls_of_the_state_are_spelled_as_the_source_is_now():
+    found = routed("SELECT count(*) FROM t", ["SUM(n)", "COUNT(*)"])
+    assert [(part.name, part.input) for part in found.parts] == [("a0", "N"), ("a1", "")]
+
+
+@pytest.mark.parametrize("call", ["SUM(gone)", "MY_OWN(v)"])
+def test_what_only_the_state_has_and_no_record_gives_any_more_is_refused(call):
+    def types(sql):
+        if "gone" in sql:
+            raise AnalysisException("[UNRESOLVED_COLUMN] There is no column gone. SQLSTATE: 42703")
+        return "bigint"
+
+    with pytest.raises(MillraceError, match="a column or a function that it needs is gone") as refused:
+        routed("SELECT count(*) FROM t", ["COUNT(*)", call], types)
+    assert refused.value.problems[0].field == "spec.query.sql"
