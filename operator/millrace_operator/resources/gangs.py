@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -65,7 +66,7 @@ def pod_groups(
         "minMember": 1,
         "queue": scheduling.queue,
         "priorityClassName": scheduling.priority_class or "",
-        "minResources": {name: _quantity(name, amount) for name, amount in total.items()},
+        "minResources": _quantities(total),
     }
     return [owner.manifest(POD_GROUP_API, POD_GROUP, owner.name, {"spec": spec})]
 
@@ -79,10 +80,14 @@ def _gang(driver: Manifest, query: StreamQuery, owner: Owner, defaults: PodDefau
 
 
 def _task_group(role: str, members: int, pod: Manifest) -> dict[str, Any]:
-    requests = quota_usage(pod).requests
     placing = {field: pod["spec"][field] for field in _PLACING if pod["spec"].get(field)}
-    resources = {name: _quantity(name, amount) for name, amount in requests.items()}
+    resources = _quantities(quota_usage(pod).requests)
     return {"name": role, "minMember": members, "minResource": resources, **placing}
+
+
+def _quantities(amounts: Mapping[str, Decimal]) -> dict[str, str]:
+    """Return amounts as Kubernetes writes them, always in the same order, since an annotation is compared as a text."""
+    return {name: _quantity(name, amount) for name, amount in sorted(amounts.items())}
 
 
 def _quantity(resource: str, amount: Decimal) -> str:
