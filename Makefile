@@ -6,8 +6,9 @@ TESTS := spark services kafka stores cluster units
 WORKERS ?= 2
 # Names of `make bench`: by what they need, and with the module where it is not bench.NAME. docs/benchmarks.md says what each measures.
 BENCHES := arena batching papers partitioners pipeline scaling wires
-BENCHES_IN_THE_LAB := dedicated delays growth joins kafka lookups operator peers sinks starts upgrade
+BENCHES_IN_THE_LAB := dedicated delays growth joins kafka lookups operator peers preemption sinks starts upgrade
 MODULE_delays := bench.cluster.delays
+MODULE_preemption := bench.cluster.preemption
 MODULE_papers := millrace_research.papers
 MODULE_scaling := bench.scaling.report
 MODULE_upgrade := bench.cluster.upgrade

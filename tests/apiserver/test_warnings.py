@@ -44,6 +44,7 @@ REPLACING = {
     "code": [{"uri": "s3a://code/routes.zip", "sha256": "0" * 64}],
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},
+    "scheduling": {"scheduler": "Kueue", "queue": "team-a"},
     "restartNonce": 1,
 }
 """A change of each field that replaces the driver, as a merge patch."""

@@ -27,6 +27,7 @@ from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
+from millrace_api.model.scheduling import SchedulingSpec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
@@ -375,6 +376,12 @@ class Spec(Model):
         max_length=16,
         description="Labels of all pods of the query, by which costs are assigned to a team.",
         examples=["{team: payments, cost-center: cc-4711}"],
+    )
+    scheduling: Annotated[SchedulingSpec | None, REPLACED, FREE] = Field(
+        default=None,
+        description="Batch scheduler and queue of all pods of the query; default: pods start as soon as they find a "
+        "node.",
+        examples=["{scheduler: Kueue, queue: team-a}"],
     )
     event_log: Annotated[EventLogSpec | None, REPLACED, FREE] = Field(
         default=None, description="Where Spark writes its event log; default: it writes none."

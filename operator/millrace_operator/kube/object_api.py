@@ -16,6 +16,7 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from ..lifecycle.reconcile import ChangeForbiddenError
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.auth import auth_secret
+from ..resources.gangs import POD_GROUP, POD_GROUP_API
 from ..resources.names import MANAGER, Manifest, Owner
 from .client import APPLY, MERGE, Client, ResourceKind, pages, server_message
 
@@ -32,6 +33,9 @@ OWNED = (
 )
 """Kinds of objects that queries own."""
 
+POD_GROUPS = ResourceKind(POD_GROUP, f"apis/{POD_GROUP_API}", "podgroups")
+"""Volcano's groups of pods: applied where a query asks for them, and not watched, since few clusters serve them."""
+
 LIMITING = (
     ResourceKind("ResourceQuota", "api/v1", "resourcequotas"),
     ResourceKind("LimitRange", "api/v1", "limitranges"),
@@ -41,7 +45,7 @@ LIMITING = (
 _SECRETS = ResourceKind("Secret", "api/v1", "secrets")
 """Made and deleted, and never read or watched."""
 
-_KINDS = {kind.name: kind for kind in OWNED}
+_KINDS = {kind.name: kind for kind in (*OWNED, POD_GROUPS)}
 
 _OF_NONE = "1"
 """Version that no object has: an apply with it creates an object, and is a conflict where there is one already."""
@@ -56,6 +60,13 @@ _REFUSALS = (*_FAULTS, HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR)
 _SAYS_NOTHING = ('cannot create resource "pods"', "does not support dry run")
 """Parts of messages about a dry run that say nothing about the pod."""
 
+_UNKNOWN_KIND = "page not found"
+"""Message about a kind that the API server does not serve; a missing namespace has another one."""
+
+_NO_VOLCANO = (
+    f"this cluster serves no {POD_GROUP} of {POD_GROUP_API}: install Volcano, or name another scheduler in "
+    "spec.scheduling"
+)
 _UNTYPED = "failed to create typed patch object"
 """Message of server-side apply about unknown fields, which it reports as an internal error."""
 
@@ -182,6 +193,9 @@ class ObjectApi:
         try:
             return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:
+            is_unknown = error.status == HTTPStatus.NOT_FOUND and _UNKNOWN_KIND in str(error.body)
+            if is_unknown and manifest["kind"] == POD_GROUP:
+                raise ObjectRefusedError(_NO_VOLCANO) from None
             raise _refusal(error) from None
 
 

@@ -19,6 +19,7 @@ from millrace_api.validation.connections import without_references
 
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
+from ..resources.scheduling import is_announced, queue_wait
 from ..resources.spec_changes import revision
 from .chains.chain_status import was_too_early
 from .conditions import ReadyReason, parse_time
@@ -28,10 +29,10 @@ from .pods.driver_health import (
     CONFIG_REASONS,
     HEALTH_DEADLINE,
     IMAGE_REASONS,
-    created,
     ready_since,
     restart_policy_of,
     started_at,
+    turn_of,
     waiting_for,
 )
 from .pods.driver_runs import POD_MISSING, FailedRuns, own_pod, pod_missing_since
@@ -109,7 +110,7 @@ def setback_of(
             return found
     if pod is not None and started_at(pod) is not None:
         change = PodChange.of(healthy, query, observed.owner, defaults, EXECUTOR)
-        return _of_first_batch(observed, query, change) if late else None
+        return _of_first_batch(observed, query, change, now) if late else None
     if last is not None and not _is_of_query(last):
         if was_too_early(observed.upstream, last) or now < _runs_since(observed, wanted, now) + HEALTH_DEADLINE:
             return None
@@ -137,9 +138,9 @@ def _is_of_query(last: Attempt) -> bool:
 
 
 def _pod_since(observed: ObservedQuery, wanted: str, failed: FailedRuns) -> datetime | None:
-    """Return since when the driver's pod has existed or has been missing; None if neither is the case."""
+    """Return since when the driver's pod has had to start, or has been missing; None if neither is the case."""
     pod = own_pod(observed, wanted)
-    return pod_missing_since(observed, wanted, failed) if pod is None else created(pod)
+    return pod_missing_since(observed, wanted, failed) if pod is None else turn_of(pod)
 
 
 def _runs_since(observed: ObservedQuery, wanted: str, now: datetime) -> datetime:
@@ -167,8 +168,8 @@ def _of_missing_pod(observed: ObservedQuery, change: PodChange) -> Setback:
     return Setback(message, "" if change.is_other else _SAME_POD)
 
 
-def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChange) -> Setback:
-    """Return the setback of a driver whose first batch has not finished.
+def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChange, now: datetime) -> Setback | None:
+    """Return the setback of a driver whose first batch has not finished; None while executors have time to start.
 
     A batch may take hours, of a backlog for example. If no task finishes, the liveness probe ends the driver.
     """
@@ -176,6 +177,12 @@ def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChan
         return Setback("", "its first batch is running")
     message = f"no batch within {_MINUTES} minutes: {missing_executors(observed)}"
     refused, pending = observed.refused_pods(EXECUTOR), pending_pods(observed)
+    for each in filter(is_announced, pending):
+        if (wait := queue_wait(each)) is not None:
+            return Setback(message, f"an executor {wait}")
+        turn = turn_of(each)
+        if turn is None or now < turn + HEALTH_DEADLINE:
+            return None
     if refused is not None and refused.reason is ReadyReason.QUOTA_EXCEEDED:
         return Setback(message, _scheduling(change))
     if refused is not None:

@@ -29,6 +29,7 @@ from millrace_api.validation.connections import ConnectionNotFoundError
 
 from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
+from ..resources.scheduling import queue_wait
 from .autoscaling.scaling_status import ActiveReason, ScalingResult, undecided
 from .chains.chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
@@ -38,7 +39,7 @@ from .pods.driver_health import blocked, failed_runs, ready_since, started_at, s
 from .pods.driver_runs import POD_MISSING, FailedRuns
 from .pods.executor_failures import executor_trouble
 from .pods.partitioners import partitioner_status, trouble
-from .pods.pending_executors import executors_pending, missing_executors
+from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
 from .target import DriverTarget, pod_missing_at
 
@@ -273,9 +274,12 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
     if _is_ready(observed):
         return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
     reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
+    if observed.driver is not None and queue_wait(observed.driver) is not None:
+        reason = ReadyReason.QUEUED
     if observed.driver is not None and started_at(observed.driver) is not None:
         missing = missing_executors(observed)
-        reason = ReadyReason.DEPLOYING if missing else ReadyReason.FIRST_BATCH
+        waits = ReadyReason.QUEUED if executors_queue(observed) else ReadyReason.DEPLOYING
+        reason = waits if missing else ReadyReason.FIRST_BATCH
         message = "the driver's first batch has not finished" + (f"; {missing}" if missing else "")
     if (refused := observed.refused_pods(DRIVER)) is not None:
         reason, message = refused.reason, refused.message

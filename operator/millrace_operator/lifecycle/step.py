@@ -15,6 +15,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.status import Phase, Status
 from millrace_api.model.streamquery import Annotation, StreamQuery
 
+from ..resources.gangs import POD_GROUP
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
@@ -218,7 +219,7 @@ def _step_to_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodD
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
         desired = _objects(observed, target, plan_for(observed, target.query), defaults, _UNKNOWN)
-        replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
+        replacements = tuple(each for each in desired if each["kind"] in ("StatefulSet", POD_GROUP))
     actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
     return Step(status, actions, _soonest((target.failed.retry_time, _stuck_at(observed)), now))

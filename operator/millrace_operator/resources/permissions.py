@@ -36,6 +36,7 @@ from .patterns import (
     url_address,
 )
 from .pod_labels import missing_labels
+from .scheduling import queued_by_template
 from .spec_values import (
     AWS,
     FieldValues,
@@ -79,12 +80,15 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.CONNECTIONS: str,
     ExternalKind.DATABASES: server_address,
     ExternalKind.LINEAGE: url_address,
+    ExternalKind.QUEUES: str,
     ExternalKind.ROLE_ARNS: str,
     ExternalKind.SCHEMA_REGISTRIES: url_address,
     ExternalKind.OIDC_ENDPOINTS: url_address,
 }
 """The one form that patterns match of what a field of a rule restricts, which has the name of the kind."""
 
+
+_QUEUE_HINT = "leave it out, and write spec.scheduling: the policy restricts queues"
 
 MOST_PROBLEMS = 20
 """Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
@@ -204,6 +208,8 @@ def _rule_problems(
         yield from _other_store_problems(query, where)
     if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):
         yield from _claim_problems(rule.checkpoint_claims, query, where)
+    for at, label in queued_by_template(spec) if rule.queues is not None else ():
+        yield Problem(f'"{label}" is {where}', _QUEUE_HINT, field=at)
     yield from missing_labels(rule.labels, spec, where)
     for name, value in spec.spark_conf.items():
         hint = _setting_hint(rule, name, value)

@@ -30,6 +30,7 @@ from .patterns import (
     LabelPattern,
     NamePattern,
     PathPattern,
+    QueuePattern,
     RolePattern,
     SettingPattern,
     TablePattern,
@@ -189,6 +190,11 @@ class TenancyRule(Model):
         description="Labels that all pods of a query must have, such as those by which costs are assigned, each with "
         "the values that it may have.",
         examples=[{"team": ["payments"]}],
+    )
+    queues: tuple[QueuePattern, ...] | None = Field(
+        default=None,
+        description="Queues of batch schedulers that spec.scheduling may name. With it, no label or annotation of a "
+        "pod template may name one.",
     )
     identity_endpoints: tuple[IdentityEndpoint, ...] = Field(
         default=(),

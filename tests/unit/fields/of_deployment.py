@@ -312,6 +312,19 @@ def beginning(asked: StreamQuery) -> str:
         return "it is new"
 
 
+def of_scheduling() -> Iterator[Probe]:
+    """Yield the probes of the batch scheduler, by the pods that are announced to it."""
+    kueue, volcano = ({"scheduler": name, "queue": "team-a"} for name in ("Kueue", "Volcano"))
+    for see in (made("StatefulSet"), executors):
+        yield Probe("spec.scheduling", ON_CLUSTER, (ABSENT, kueue), see)
+        base = written(ON_CLUSTER, "spec.scheduling", kueue)
+        schedulers = ("Kueue", "Volcano", "YuniKorn")
+        parts = {"scheduler": schedulers, "queue": ("team-a", "team-b"), "priorityClass": (ABSENT, "streaming")}
+        yield from probes(base, see, "spec.scheduling", **parts)
+    parts = {"queue": ("team-a", "team-b"), "priorityClass": (ABSENT, "streaming")}
+    yield from probes(written(ON_CLUSTER, "spec.scheduling", volcano), made("PodGroup"), "spec.scheduling", **parts)
+
+
 def of_deployment() -> Iterator[Probe]:
     """Yield the probes of everything but sources, query and sinks."""
     yield from of_plan()
@@ -333,5 +346,6 @@ def of_deployment() -> Iterator[Probe]:
     confs = (ABSENT, {"spark.sql.adaptive.enabled": "false"}, {"spark.master": "local"}, {"spark.sql.session.timeZone":
              "Europe/Oslo"})  # fmt: skip
     yield Probe("spec.sparkConf", ON_CLUSTER, confs, spark_settings)
+    yield from of_scheduling()
     yield Probe("spec.suspend", ON_CLUSTER, (False, True), drivers)
     yield Probe("spec.restartNonce", ON_CLUSTER, (ABSENT, 1, 2), revised)

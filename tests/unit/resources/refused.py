@@ -219,6 +219,14 @@ REFUSED = [
         'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write a value that matches one of team-*',
     ),
     (
+        "queues",
+        {"queues": ["team-a", "root.cabs.*"]},
+        {"scheduling": {"scheduler": "YuniKorn", "queue": "root.cabs.streams"}},
+        {"scheduling": {"scheduler": "Kueue", "queue": "team-b"}},
+        'spec.scheduling.queue: "team-b" is not allowed in namespace cabs; write a value that matches one of team-a, '
+        "root.cabs.*",
+    ),
+    (
         "brokers",
         {"brokers": ["kafka:9092"]},
         {},

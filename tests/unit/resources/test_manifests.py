@@ -73,7 +73,8 @@ def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
 
 def test_the_driver_knows_how_many_executors_it_needs_to_be_ready():
     document = files_of(by_kind(SMALLEST + "  executors: {initial: 3, min: 2}\n"))["query.yaml"]
-    assert yaml.safe_load(document)["spec"]["executors"] == {"min": 2}
+    assert yaml.safe_load(document)["spec"]["executors"] == {"min": 2, "initial": 2}
+    assert query_of(document).spec.executors.min == 2, "the default of initial is less than that"
 
 
 def test_what_the_driver_runs_is_a_valid_query():

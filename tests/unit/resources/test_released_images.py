@@ -44,6 +44,7 @@ NEW_SINCE = (
     "algorithm: python",
     "transaction:",
     "sasl:",
+    "scheduling:",
     "fromSnapshot:",
 )
 """Fields that the released version lacks: a query that has one needs a later image. Logins are in the CRD of Connections."""
