@@ -229,13 +229,14 @@ def start_from(snapshot: str, root: Place, query: StreamQuery) -> None:
     """
     place = place_of(snapshot)
     try:
-        marker = Marker.read(place)
-        if marker is not None:
-            check_changes(marker.query, query, SparkLog(place / "spark"))
-        found = Snapshot.read(place)
+        found, marker = Snapshot.read(place), Marker.read(place)
+        if marker is None:
+            raise _damaged(place, f"{MARKER} is gone")
         # Of two drivers that begin at once, both write the same.
         own = str(uuid.uuid5(uuid.UUID(found.checkpoint), f"{found.name} {found.taken} {root}"))
-        restore(place, root, own)
+        marker = replace(marker, id=own, query=marker.query.model_copy(update={"metadata": query.metadata}))
+        check_changes(marker.query, query, SparkLog(place / "spark"))
+        restore(place, root, marker)
     except MillraceError as error:
         raise MillraceError(*(replace(each, field=f"spec.checkpoint.{FIELD}") for each in error.problems)) from None
 
@@ -245,13 +246,13 @@ def is_being_restored(root: Place) -> bool:
     return not (root / MARKER).exists() and (root / RESTORING).exists()
 
 
-def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
+def restore(place: Place, target: Place, own: Marker | None = None) -> Snapshot:
     """Make a checkpoint of a snapshot, in a place where there is nothing.
 
     Args:
         place: the snapshot.
         target: the checkpoint to be.
-        own_id: its id. None is that of the original, and one of the two can be continued.
+        own: its marker. None is that of the original, of whose id one checkpoint can be continued.
 
     Raises:
         MillraceError: the snapshot is not whole or damaged, or there is a checkpoint in ``target``.
@@ -268,9 +269,9 @@ def restore(place: Place, target: Place, own_id: str | None = None) -> Snapshot:
     for file in snapshot.files:
         if file.name != MARKER:
             write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
-    marker = Marker.read(place)
+    marker = own or Marker.read(place)
     assert marker is not None, "the manifest has it"
-    (marker if own_id is None else replace(marker, id=own_id)).write(target)
+    marker.write(target)
     (target / RESTORING).unlink(missing_ok=True)
     return snapshot
 
