@@ -24,7 +24,6 @@ from .parts.commands import end_all
 from .parts.debian_packages import BROWSER_PACKAGES, IMAGE_PACKAGES, MARIADB_PACKAGES, NODE_PACKAGES, POSTGRES_PACKAGES
 from .parts.go_programs import GO_PROGRAMS, S3_SERVER
 from .parts.hive_metastore import HIVE_METASTORE
-from .parts.kueue_program import KUEUE
 from .parts.maven_jars import ICEBERG_JARS, KAFKA_JARS, S3_JARS
 from .parts.millrace_images import MILLRACE_IMAGES
 from .parts.part import Made, Part
@@ -32,7 +31,7 @@ from .parts.pause_image import PAUSE_IMAGE
 from .parts.printed_report import PrintedReport
 
 _LANES: tuple[Sequence[Part], ...] = (
-    (GO_PROGRAMS, S3_SERVER, KUEUE),
+    (GO_PROGRAMS, S3_SERVER),
     (
         KAFKA_JARS,
         S3_JARS,

@@ -17,6 +17,7 @@ import yaml
 from .cache import require
 from .control_plane import ControlPlane
 from .parts.kueue_program import KUEUE
+from .parts.printed_report import PrintedReport
 from .ports import free_port
 from .processes import Process
 from .waiting import wait_until
@@ -36,9 +37,12 @@ _PATIENCE = 180.0
 def running_kueue(plane: ControlPlane, namespace: str) -> Iterator[Process]:
     """Run Kueue for the pods of a namespace, and kill it at the end; its CRDs and webhooks stay.
 
+    It is compiled at its first use, and no part of ``make lab``: one test needs it, and it takes minutes.
+
     Raises:
-        MissingError: the program was not made, or openssl is not installed.
+        MissingError: Go or openssl is not installed.
     """
+    KUEUE.make(PrintedReport(KUEUE.name))
     programs, folder, port = KUEUE.find(), plane.folder / "kueue", free_port()
     folder.mkdir()
     _make_certificates(folder)

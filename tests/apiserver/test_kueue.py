@@ -19,7 +19,7 @@ from .observed import mounted_configuration, ready_of, status_of, wait_until
 from .operators import running_operator
 from .played_pods import NAME, POD, make_ready, show, stamp
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(1800)]
 
 NAMESPACE = "streams"
 QUERY = (
