@@ -185,6 +185,11 @@ class StagedQuery:
         """The number of rows in the state of all stages."""
         return sum(self._kept.values())
 
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the state of all stages."""
+        return sum(len(table) for store in self._stores.values() for table in store.tables.values())
+
     def _records(self, source: str, events: Sequence[Event]) -> pa.Table:
         rows = [(at, key, value) for at, name, key, value in events if name == source]
         table = _table(rows)
