@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.parsed_query import ParsedQuery
@@ -41,18 +44,15 @@ class Outline:
     has no state. Columns of the state have no names, so the order of keys and aggregates matters to Spark's own plan.
     ``where`` is the filter. ``aggregates`` are the calls in that order, in the spelling of ``aggregate_text``.
 
-    Checkpoints record the aggregates in another order, ``recorded``: each level of an expression before the next one.
+    ``layout`` has the parts that determine the state as checkpoints record them: no name has quotes. The aggregates in
+    it are in the order of ``recorded``: each level of an expression before the next one.
     """
 
     state: Mapping[str, str]
     where: str
+    layout: Mapping[str, str]
     aggregates: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()
-
-    @property
-    def layout(self) -> dict[str, str]:
-        """The parts that determine the state as checkpoints record them."""
-        return {**self.state, **({AGGREGATES: ", ".join(self.recorded)} if AGGREGATES in self.state else {})}
 
     def merges_parts(self, *, holds_back: bool) -> bool:
         """Whether each aggregate has columns of its own in the state, as far as that is known without types.
@@ -70,27 +70,32 @@ def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
     """Return the outline of a query; ``columns`` are the names in its sources, in lower case."""
     query = _normal(parsed.copy())
     if not _is_plain(query):
-        return Outline({"text": to_sql(query)}, "")
+        return Outline({"text": to_sql(query)}, "", {"text": to_sql(_unquoted(query))})
     assert isinstance(query, exp.Select)
     source = query.args.get("from_") or query.args.get("from")
-    where = query.args.get("where")
+    where = to_sql(query.args["where"]) if query.args.get("where") else ""
     aliases = {item.alias: item.this for item in query.expressions if isinstance(item, exp.Alias)}
     keys = [_resolved(node, query.expressions, {k: v for k, v in aliases.items() if k not in columns})
             for node in (query.args["group"].expressions if query.args.get("group") else [])]  # fmt: skip
     items = [*query.expressions, *filter(None, [query.args.get("having")])]
-    calls, recorded = (_aggregates(items, by_level=by_level) for by_level in (False, True))
+    calls, recorded = (tuple(_aggregates(items, by_level=by_level)) for by_level in (False, True))
     if not keys and not calls:
-        return Outline({}, to_sql(where) if where else "")
-    state = {
-        "FROM": to_sql(source.this) if source else "",
-        "GROUP BY": ", ".join(map(to_sql, keys)),
-        AGGREGATES: ", ".join(calls),
-    }
-    return Outline(state, to_sql(where) if where else "", tuple(calls), tuple(recorded))
+        return Outline({}, where, {})
+
+    def parts(*, by_level: bool) -> dict[str, str]:
+        return {
+            "FROM": to_sql(source.this) if source else "",
+            "GROUP BY": ", ".join(map(to_sql, keys)),
+            AGGREGATES: ", ".join(_aggregates(items, by_level=by_level)),
+        }
+
+    state = parts(by_level=False)
+    _unquoted(query)
+    return Outline(state, where, parts(by_level=True), calls, recorded)
 
 
 def aggregate_text(call: str) -> str:
-    """Return the SQL of an aggregate call in the one spelling that equal calls have: comments and case do not count."""
+    """Return the SQL of an aggregate call in the spelling of all equal calls; comments, case, quotes do not count."""
     return to_sql(_plainly_named(parse_expression(call)))
 
 
@@ -138,8 +143,26 @@ def _normal(query: exp.Query) -> exp.Query:
 
 
 def _plainly_named(node: _Expression) -> _Expression:
-    """Write all names in lower case and without quotes, in place."""
+    """Write all names in lower case, and in quotes only where they need them, in place."""
     for name in node.find_all(exp.Identifier):
         name.set("this", name.name.lower())
+        name.set("quoted", _needs_quotes(name.name))
+    return node
+
+
+def _unquoted(node: _Expression) -> _Expression:
+    """Write all names without quotes, in place."""
+    for name in node.find_all(exp.Identifier):
         name.set("quoted", False)
     return node
+
+
+@lru_cache(maxsize=1024)
+def _needs_quotes(name: str) -> bool:
+    """Whether a name in lower case is read as something else without quotes, such as ``a-b`` or ``current_date``."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", name):
+        return True
+    try:
+        return not isinstance(parse_expression(name), exp.Column)
+    except SqlglotError:
+        return True

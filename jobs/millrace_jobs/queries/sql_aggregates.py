@@ -113,11 +113,11 @@ def split_aggregates(
     items = [*select.expressions, *filter(None, [select.args.get("having")])]
     calls: dict[str, exp.Expr] = {}
     for call in (call for item in items for call in _aggregate_calls(item)):
-        calls.setdefault(to_sql(call), call)
-    ordered = _held_first(calls, held)
-    for index, (text, call) in enumerate(ordered.items()):
-        if text not in calls:
-            yield _only_held(call, index, type_of)
+        calls.setdefault(_canonical(call), call)
+    for index, (text, counted) in enumerate(_held_first(calls, held)):
+        call = calls.get(text)
+        if call is None:
+            yield _only_held(counted, index, type_of)
             continue
         compiled = compile_aggregate(call, index, type_of, tables=tables, own=own)
         if isinstance(compiled, str):
@@ -125,14 +125,18 @@ def split_aggregates(
         yield compiled
 
 
-def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
-    """Return the calls by their SQL, those of the state first, as the query writes them."""
-    written = {aggregate_text(text): text for text in calls}
-    ordered: dict[str, exp.Expr] = {}
-    for call in held:
-        text = written.get(aggregate_text(to_sql(call)), to_sql(call))
-        ordered[text] = calls.get(text, call)
-    return {**ordered, **calls}
+def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> list[tuple[str, exp.Expr]]:
+    """Return the calls with their spelling, those of the state first.
+
+    A state of an earlier version can have columns for each of two spellings of one call. All of them keep their places.
+    """
+    counted = [(_canonical(call), call) for call in held]
+    known = {text for text, _ in counted}
+    return [*counted, *((text, call) for text, call in calls.items() if text not in known)]
+
+
+def _canonical(call: exp.Expr) -> str:
+    return aggregate_text(to_sql(call))
 
 
 def _only_held(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate:
@@ -170,8 +174,11 @@ def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[
 
 
 def _quoted(node: exp.Expr) -> str:
-    """Return SQL in which a name looks the same with and without backquotes."""
-    return node.sql(dialect=StreamingSql, identify=True)
+    """Return SQL in which a name looks the same with and without backquotes, in upper and in lower case."""
+    copied = node.copy()
+    for name in copied.find_all(exp.Identifier):
+        name.set("this", name.name.lower())
+    return copied.sql(dialect=StreamingSql, identify=True, copy=False)
 
 
 def longest_window(query: ParsedQuery) -> int:
