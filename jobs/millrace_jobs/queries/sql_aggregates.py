@@ -14,14 +14,12 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.sql.dialect import StreamingSql, parse_expression, to_sql
 from millrace_api.sql.groups import is_aggregate, is_window
 from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
+from millrace_api.sql.merged_parts import LONGEST_WINDOW
 from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
 from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.windows import Window
-
-_LONGEST_WINDOW = 36_500 * 86_400_000_000
-"""Microseconds; the ends of longer windows may not be times that Arrow and Python can hold."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def parse_window(call: exp.Expr, timestamps: set[str]) -> Window:
         found = window_lengths(call)
     except LengthError as error:
         raise NotRoutableError(f"a length of its window cannot be read: {error}") from None
-    if found.size > _LONGEST_WINDOW:
+    if found.size > LONGEST_WINDOW:
         raise NotRoutableError("its window is longer than a hundred years")
     return Window(column.name, found.size, found.slide, found.start)
 

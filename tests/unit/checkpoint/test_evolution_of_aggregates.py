@@ -161,3 +161,22 @@ def test_checkpoints_record_names_of_native_queries_without_quotes(name):
     plain = name.strip("`").lower()
     parsed = parsed_query(f"SELECT max({name}) FROM trips GROUP BY {name}")
     assert Native(parsed, "").layout() == {"FROM": "trips", "GROUP BY": plain, "list of aggregates": f"MAX({plain})"}
+
+
+@pytest.mark.parametrize("call", ["try_sum(fare)", "std(fare)", "any(fare > 1)", "every(fare > 1)"])
+def test_aggregates_that_only_spark_knows_keep_their_places_in_its_plan(log, call):
+    first, moved = (with_sql(f"SELECT {items} FROM trips") for items in (f"{call}, count(*)", f"count(*), {call}"))
+    native = Native(parsed_query(first.spec.query.sql), "").layout()
+    assert native["list of aggregates"] == "COUNT(*)"  # as earlier checkpoints have it
+    with pytest.raises(MillraceError, match="was made with list of aggregates"):
+        check_changes(first, moved, log, native)
+
+
+def test_columns_that_from_renames_belong_to_the_state(log):
+    first, changed_names = (
+        with_sql(f"SELECT sum(x) FROM trips AS t({names}) GROUP BY city") for names in ("x, y, city", "y, x, city")
+    )
+    native = Native(parsed_query(first.spec.query.sql), "").layout()
+    assert native["FROM"] == "trips"  # as earlier checkpoints have it
+    with pytest.raises(MillraceError, match=r"was made with FROM trips AS t\(x, y, city\)"):
+        check_changes(first, changed_names, log, native)
