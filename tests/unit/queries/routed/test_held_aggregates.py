@@ -10,7 +10,7 @@ from sqlglot import transpile
 
 from millrace_api.errors import MillraceError
 from millrace_api.sql.dialect import StreamingSql
-from millrace_api.sql.outline import aggregate_text
+from millrace_api.sql.outline import aggregate_text, outline
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.routed.aggregation import aggregation_of
 from millrace_jobs.queries.state_layout import same_entry
@@ -154,6 +154,58 @@ def test_a_state_with_columns_for_two_spellings_of_a_call_keeps_both(sql):
     found = routed(sql, held)
     assert [part.name for part in found.parts] == ["a0", "a1", "a2"]
     assert same_entry("aggregates", held, calls(found))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sum(v) FILTER (WHERE `K` = 'it''s')",
+        r"sum(v) FILTER (WHERE k = 'it\'s \\ x')",
+        'max(k) FILTER (WHERE k <> "Q")',
+        r"max(r'\d')",
+        "sum(v) FILTER (WHERE NOT k <=> 'x')",
+        "sum(CAST(k AS DECIMAL(10, 2)))",
+        "sum(`V`::int)",
+        "sum(double(v))",
+        "sum(try_cast(k AS int))",
+        "sum(- -v)",
+        "sum(((v) + 1) * 2)",
+        "sum(v DIV 2 + v % 2)",
+        "sum(1.5BD * v)",
+        "max(`K` || /* or B */ 'a')",
+        "count(k RLIKE 'a.*')",
+        "max(k LIKE 'a\\_%' ESCAPE '/')",
+        "max(substr(k FROM 1 FOR 2))",
+        "max(extract(YEAR FROM to_date(k)))",
+        "sum(CASE WHEN t.`V` BETWEEN 1 AND 2 THEN n END)",
+        "max(INTERVAL 1 DAY)",
+    ],
+)
+def test_a_call_is_found_by_the_text_that_the_checkpoint_has_of_it(call):
+    shown = f"SELECT k, abs(abs({call})) AS x, count(*) AS c FROM t GROUP BY k HAVING {call} IS NOT NULL OR x > 1"
+    first = routed(shown)
+    again, left = routed(shown, calls(first)), routed("SELECT count(*) FROM t GROUP BY k", calls(first))
+    assert (again.aggregates, again.select, again.having) == (first.aggregates, first.select, first.having)
+    assert left.aggregates == first.aggregates
+    seen = outline(parsed_query(shown), frozenset()).aggregates
+    assert sorted(map(aggregate_text, calls(first))) == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("call", "other"),
+    [
+        ("sum(v)", "sum(v) FILTER (WHERE n > 1)"),
+        ("sum(v) FILTER (WHERE n > 1)", "sum(v) FILTER (WHERE n >= 1)"),
+        ("sum(v)", "sum(CAST(v AS DOUBLE))"),
+        ("count(*)", "count(v)"),
+        ("max(k) FILTER (WHERE k = 'A')", "max(k) FILTER (WHERE k = 'a')"),
+    ],
+)
+def test_another_filter_or_type_is_another_aggregate(call, other):
+    held = calls(routed(f"SELECT {call} FROM t"))
+    found = calls(routed(f"SELECT {other} FROM t", held))
+    assert len(found) == 2
+    assert found[:1] == held
 
 
 @pytest.mark.parametrize("call", ["SUM(gone)", "MY_OWN(v)"])
