@@ -161,7 +161,7 @@ REFUSED = [
     Refused("SELECT who, n FROM e QUALIFY row_number() OVER (PARTITION BY who) = 1", "line 1, column 30", "has no order",
             "ORDER BY"),
     Refused("SELECT who, n FROM e QUALIFY row_number() OVER (ORDER BY n) <= 101", "line 1, column 30", "at most 100",
-            "a LIMIT of 100 or less"),
+            "100 rows or less"),
     Refused("SELECT who, n AS m, row_number() OVER (ORDER BY at) AS n FROM e QUALIFY n = 1", "line 1, column 73",
             "is a column of e and an alias", "another name"),
     Refused("SELECT who, n + 1 AS m, row_number() OVER (ORDER BY m) AS r FROM e QUALIFY r = 1", "line 1, column 53",
