@@ -170,3 +170,46 @@ def test_a_pod_group_of_volcano_reserves_nothing_for_a_query_that_is_suspended(c
     cluster.put(VOLCANO + "  suspend: true\n")
     cluster.settle()
     assert cluster.objects[GROUP]["spec"]["minResources"] == {"cpu": "0", "memory": "0Mi"}
+
+
+def test_a_query_of_volcano_that_is_deleted_can_be_created_again(cluster):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    before = cluster.objects[GROUP]["metadata"]["uid"]
+    cluster.delete()
+    cluster.settle()
+    assert not cluster.reconciler.observations.kept_bytes(), "what no watch reports would be kept forever"
+    cluster.put(VOLCANO)
+    cluster.settle()
+    assert POD in cluster.objects
+    assert cluster.objects[GROUP]["metadata"]["uid"] != before
+
+
+def test_a_pod_group_that_was_deleted_comes_back_with_the_next_driver(cluster):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    cluster.put(KUEUE)
+    cluster.settle()
+    del cluster.objects[GROUP]
+    cluster.put(VOLCANO)
+    cluster.settle()
+    assert GROUP in cluster.objects
+
+
+def test_a_pod_group_that_was_deleted_may_change(cluster):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    del cluster.objects[GROUP]
+    cluster.put(VOLCANO.replace("team-a", "team-b"))
+    cluster.settle()
+    assert cluster.objects[GROUP]["spec"]["queue"] == "team-b"
+
+
+def test_a_pod_group_is_applied_once_for_each_change(cluster):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    cluster.start_operator()
+    cluster.actions.clear()
+    cluster.settle()
+    cluster.settle()
+    assert cluster.actions.count(("apply", *GROUP)) == 1, "what another operator has applied is not known"
