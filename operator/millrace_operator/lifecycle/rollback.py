@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from millrace_api.model.status import Attempt, FailureClass
+from millrace_api.model.status import Attempt, ConditionType, FailureClass
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec, StreamQuery
 from millrace_api.validation.connections import without_references
 
@@ -22,13 +22,14 @@ from ..resources.pod_defaults import PodDefaults
 from ..resources.scheduling import is_announced, queue_wait
 from ..resources.spec_changes import revision
 from .chains.chain_status import was_too_early
-from .conditions import ReadyReason, parse_time
+from .conditions import DegradedReason, ReadyReason, condition_of, parse_time
 from .observed_query import ObservedQuery
 from .pod_changes import PodChange, image_of
 from .pods.driver_health import (
     CONFIG_REASONS,
     HEALTH_DEADLINE,
     IMAGE_REASONS,
+    created,
     ready_since,
     restart_policy_of,
     started_at,
@@ -95,7 +96,7 @@ def setback_of(
     healthy, wanted, last = observed.query_with(observed.healthy[1]), revision(query.spec), failed.last
     if last is not None and _is_of_query(last) and (failed.given_up or failed.of_last_class >= RUNS_TO_ROLL_BACK):
         return Setback(f"{last.reason}: {last.message}", may_pass=False)
-    pod, since = own_pod(observed, wanted), _pod_since(observed, wanted, failed)
+    pod, since = own_pod(observed, wanted), _pod_since(observed, wanted, failed, now)
     if pod is not None:
         of_spec = (each for each in observed.failed_executors if each.attempt.reason != FailureClass.LOST_NODE)
         if (failing := executor_trouble(of_spec, pod, now)) is not None:
@@ -121,8 +122,10 @@ def setback_of(
 
 def setback_at(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: datetime) -> datetime | None:
     """Return when next to check whether a changed spec of this revision has become healthy; None if by an event."""
-    times = [_pod_since(observed, wanted, failed)]
+    times = [_pod_since(observed, wanted, failed, now)]
     times += [] if failed.last is None else [_runs_since(observed, wanted, now)]
+    if observed.driver is not None and started_at(observed.driver) is not None:
+        times += [_turn_of(observed, each, now) for each in pending_pods(observed) if is_announced(each)]
     due = (each + HEALTH_DEADLINE for each in times if each is not None)
     return min((each for each in due if each > now), default=None)
 
@@ -137,10 +140,25 @@ def _is_of_query(last: Attempt) -> bool:
     return restart_policy_of(last).max_failures is not None
 
 
-def _pod_since(observed: ObservedQuery, wanted: str, failed: FailedRuns) -> datetime | None:
+def _pod_since(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: datetime) -> datetime | None:
     """Return since when the driver's pod has had to start, or has been missing; None if neither is the case."""
     pod = own_pod(observed, wanted)
-    return pod_missing_since(observed, wanted, failed) if pod is None else turn_of(pod)
+    return pod_missing_since(observed, wanted, failed) if pod is None else _turn_of(observed, pod, now)
+
+
+def _turn_of(observed: ObservedQuery, pod: Manifest, now: datetime) -> datetime | None:
+    """Return from when on a driver or an executor has to start; None while it waits in a queue.
+
+    A pod that was admitted and finds no node does not show since when: the condition that says so keeps the time of the
+    one about the gate. Degraded has it, ``now`` before that is reported.
+    """
+    turn, degraded = turn_of(pod), condition_of(observed.status, ConditionType.DEGRADED)
+    if turn is not None or queue_wait(pod) is not None:
+        return turn
+    if degraded is None or degraded.reason not in (FailureClass.SCHEDULING, DegradedReason.EXECUTORS_PENDING):
+        return now
+    since = parse_time(degraded.last_transition_time)
+    return since if degraded.reason == DegradedReason.EXECUTORS_PENDING else max(since, created(pod))
 
 
 def _runs_since(observed: ObservedQuery, wanted: str, now: datetime) -> datetime:
@@ -180,7 +198,7 @@ def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChan
     for each in filter(is_announced, pending):
         if (wait := queue_wait(each)) is not None:
             return Setback(message, f"an executor {wait}")
-        turn = turn_of(each)
+        turn = _turn_of(observed, each, now)
         if turn is None or now < turn + HEALTH_DEADLINE:
             return None
     if refused is not None and refused.reason is ReadyReason.QUOTA_EXCEEDED:

@@ -11,6 +11,7 @@ KUEUE = QUERY + "  scheduling: {scheduler: Kueue, queue: team-a}\n"
 VOLCANO = QUERY + "  scheduling: {scheduler: Volcano, queue: team-a}\n"
 YUNIKORN = QUERY + "  scheduling: {scheduler: YuniKorn, queue: root.team-a}\n"
 LARGER = "  driver: {memory: 64g}\n"
+NO_NODE = "0/3 nodes are available: 3 Insufficient memory."
 GATED = {
     "type": "PodScheduled",
     "status": "False",
@@ -38,9 +39,10 @@ def is_admitted(cluster, key=POD):
     )
 
 
-def is_unschedulable(cluster, message):
+def is_unschedulable(cluster, message, key=POD):
+    cluster.objects[key]["spec"]["schedulingGates"] = []
     found = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    cluster.pod_shows(phase="Pending", conditions=[found])
+    cluster.pod_shows(key, phase="Pending", conditions=[found])
 
 
 def waiting_executor(cluster, number):
@@ -100,6 +102,31 @@ def test_a_changed_spec_is_not_rolled_back_while_its_driver_waits_for_quota(heal
     healthy.pass_time(minutes=2)
     assert runs(healthy) == before
     assert "not ready within 10 minutes" in healthy.status.rejected.message
+
+
+def test_a_changed_spec_whose_driver_is_admitted_and_finds_no_node_is_rolled_back(healthy):
+    before, changed = change(healthy, KUEUE + LARGER)
+    is_gated(healthy)
+    healthy.pass_time(minutes=20)
+    is_unschedulable(healthy, NO_NODE)
+    healthy.pass_time(minutes=9)
+    assert runs(healthy) == changed, "the time to start begins with the admission"
+    healthy.pass_time(minutes=2)
+    assert runs(healthy) == before
+    assert NO_NODE in healthy.status.rejected.message
+
+
+def test_a_changed_spec_whose_executors_are_admitted_and_find_no_node_is_rolled_back(healthy):
+    before, changed = change(healthy, KUEUE.replace("min: 2}", "min: 2, memory: 64g}"))
+    is_admitted(healthy)
+    healthy.driver_starts()
+    key = waiting_executor(healthy, 6)
+    healthy.pass_time(hours=1)
+    is_unschedulable(healthy, NO_NODE, key)
+    healthy.pass_time(minutes=9)
+    assert runs(healthy) == changed, "the time to start begins with the admission"
+    healthy.pass_time(minutes=2)
+    assert runs(healthy) == before
 
 
 def test_executors_that_wait_for_quota_before_the_first_batch_are_queued(healthy):
