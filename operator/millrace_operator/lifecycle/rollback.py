@@ -113,7 +113,7 @@ def setback_of(
         change = PodChange.of(healthy, query, observed.owner, defaults, EXECUTOR)
         return _of_first_batch(observed, query, change, now) if late else None
     if last is not None and not _is_of_query(last):
-        if was_too_early(observed.upstream, last) or now < _runs_since(observed, wanted, now) + HEALTH_DEADLINE:
+        if was_too_early(observed.upstream, last) or now < _runs_since(observed, wanted, failed, now) + HEALTH_DEADLINE:
             return None
         return _of_run(last, healthy.spec, query.spec)
     hangs = late and last is None  # runs that fail are counted
@@ -123,7 +123,7 @@ def setback_of(
 def setback_at(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: datetime) -> datetime | None:
     """Return when next to check whether a changed spec of this revision has become healthy; None if by an event."""
     times = [_pod_since(observed, wanted, failed, now)]
-    times += [] if failed.last is None else [_runs_since(observed, wanted, now)]
+    times += [] if failed.last is None else [_runs_since(observed, wanted, failed, now)]
     if observed.driver is not None and started_at(observed.driver) is not None:
         times += [_turn_of(observed, each, now) for each in pending_pods(observed) if is_announced(each)]
     due = (each + HEALTH_DEADLINE for each in times if each is not None)
@@ -161,10 +161,17 @@ def _turn_of(observed: ObservedQuery, pod: Manifest, now: datetime) -> datetime 
     return since if degraded.reason == DegradedReason.EXECUTORS_PENDING else max(since, created(pod))
 
 
-def _runs_since(observed: ObservedQuery, wanted: str, now: datetime) -> datetime:
-    """Return since when runs may have failed; a pod may be another one for each run."""
-    status = observed.status
-    return parse_time(status.revision_time) if status.revision == wanted and status.revision_time else now
+def _runs_since(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: datetime) -> datetime:
+    """Return since when runs may have failed: not before the first one had its turn.
+
+    A pod may be another one for each run, so that the turn of this one may be later than the first failure.
+    """
+    status, pod = observed.status, own_pod(observed, wanted)
+    since = parse_time(status.revision_time) if status.revision == wanted and status.revision_time else now
+    turns = [parse_time(each.time) for each in failed.attempts[-failed.failures :][:1]]
+    if pod is not None and (turn := turn_of(pod)) is not None:
+        turns.append(turn)
+    return max(since, min(turns))
 
 
 def _of_run(last: Attempt, healthy: Spec, changed: Spec) -> Setback:

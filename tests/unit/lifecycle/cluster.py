@@ -325,13 +325,8 @@ class Cluster:
 
     def pod_fails(self, message="", code=1, reason="Error", restarts=1, key=POD):
         """End the pod's container. Kubernetes waits before it restarts the container."""
-        ended = {
-            "exitCode": code,
-            "reason": reason,
-            "message": message,
-            "finishedAt": stamp(self.time),
-            "containerID": f"containerd://{next(self._lives)}",
-        }
+        ended = {"exitCode": code, "reason": reason, "message": message, "finishedAt": stamp(self.time)}
+        ended["containerID"] = f"containerd://{next(self._lives)}"
         waiting = {"reason": "CrashLoopBackOff", "message": "back-off restarting"}
         state = {
             "name": self.objects[key]["spec"]["containers"][0]["name"],
@@ -339,7 +334,9 @@ class Cluster:
             "state": {"waiting": waiting},
             "lastState": {"terminated": ended},
         }
-        return self.pod_shows(key, containerStatuses=[state])
+        before = self.objects[key]["status"].get("conditions", ())
+        scheduled = [each for each in before if each["type"] == "PodScheduled"]
+        return self.pod_shows(key, conditions=scheduled, containerStatuses=[state])
 
     def executor(self, number, driver=None, *, runs=True):
         """Create an executor's pod, as the driver does. ``driver`` is the uid of another driver's pod."""

@@ -104,6 +104,19 @@ def test_a_changed_spec_is_not_rolled_back_while_its_driver_waits_for_quota(heal
     assert "not ready within 10 minutes" in healthy.status.rejected.message
 
 
+def test_a_changed_spec_that_has_waited_for_quota_has_the_same_time_for_its_runs(healthy):
+    before, changed = change(healthy, KUEUE.replace("topic: trips}", "topic: rides}"))
+    is_gated(healthy)
+    healthy.pass_time(hours=3)
+    is_admitted(healthy)
+    healthy.pass_time(seconds=20)
+    healthy.pod_fails('{"failure": "SourceMissing", "message": "no topic rides"}')
+    healthy.pass_time(minutes=9)
+    assert runs(healthy) == changed
+    healthy.pass_time(minutes=2)
+    assert runs(healthy) == before
+
+
 def test_a_changed_spec_whose_driver_is_admitted_and_finds_no_node_is_rolled_back(healthy):
     before, changed = change(healthy, KUEUE + LARGER)
     is_gated(healthy)
