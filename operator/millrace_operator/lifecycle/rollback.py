@@ -40,6 +40,9 @@ from .pods.driver_runs import POD_MISSING, FailedRuns, own_pod, pod_missing_sinc
 from .pods.executor_failures import executor_trouble
 from .pods.pending_executors import missing_executors, pending_pods, running_executors
 
+QUEUE_DEADLINE = timedelta(minutes=30)
+"""Time that a driver may wait in a queue if its spec asks the queue for something else than the last healthy one."""
+
 RUNS_TO_ROLL_BACK = 3
 """Failed runs of a changed spec before a rollback to the last healthy one, unless the failure class allows fewer."""
 
@@ -103,6 +106,8 @@ def setback_of(
             return Setback(failing[1], may_pass=False)
         if ready_since(pod) is not None:
             return None
+        if (queued := _of_queue(observed, query, healthy, pod, defaults, now)) is not None:
+            return queued
     late = since is not None and now >= since + HEALTH_DEADLINE
     if late:
         change = PodChange.of(healthy, query, observed.owner, defaults)
@@ -124,6 +129,9 @@ def setback_at(observed: ObservedQuery, wanted: str, failed: FailedRuns, now: da
     """Return when next to check whether a changed spec of this revision has become healthy; None if by an event."""
     times = [_pod_since(observed, wanted, failed, now)]
     times += [] if failed.last is None else [_runs_since(observed, wanted, failed, now)]
+    pod = own_pod(observed, wanted)
+    if pod is not None and queue_wait(pod) is not None:
+        times.append(created(pod) + (QUEUE_DEADLINE - HEALTH_DEADLINE))
     if observed.driver is not None and started_at(observed.driver) is not None:
         times += [_turn_of(observed, each, now) for each in pending_pods(observed) if is_announced(each)]
     due = (each + HEALTH_DEADLINE for each in times if each is not None)
@@ -182,6 +190,28 @@ def _of_run(last: Attempt, healthy: Spec, changed: Spec) -> Setback:
     name, of = part
     same = f"the last healthy spec has the same {name}" if of(healthy) == of(changed) else ""
     return Setback(f"{last.reason}: {last.message}", same)
+
+
+def _of_queue(
+    observed: ObservedQuery,
+    query: StreamQuery,
+    healthy: StreamQuery,
+    pod: Manifest,
+    defaults: PodDefaults,
+    now: datetime,
+) -> Setback | None:
+    """Return the setback of a driver whose queue may never admit it; None if it would keep the last healthy one, too.
+
+    That driver has given up its quota, so whatever both ask for alike is worth the wait.
+    """
+    if queue_wait(pod) is None or now < created(pod) + QUEUE_DEADLINE:
+        return None
+    is_other = healthy.spec.scheduling != query.spec.scheduling
+    if not is_other and healthy.spec.executors.min >= query.spec.executors.min:
+        changes = [PodChange.of(healthy, query, observed.owner, defaults, role) for role in (DRIVER, EXECUTOR)]
+        if not any(each.asks_for_more or each.is_placed_otherwise for each in changes):
+            return None
+    return Setback(f"not admitted within {QUEUE_DEADLINE.seconds // 60} minutes: {waiting_for(pod)}")
 
 
 def _of_missing_pod(observed: ObservedQuery, change: PodChange) -> Setback:

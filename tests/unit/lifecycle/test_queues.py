@@ -1,4 +1,4 @@
-"""Pods that wait in the queue of a batch scheduler: they are named as what they are, and no spec is rolled back for it."""
+"""Pods that wait in the queue of a batch scheduler: they are named as what they are, and a spec that asks for the same waits."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from .cluster import POD, stamp
 QUERY = SMALLEST + "  scaling: {mode: 'Off'}\n  executors: {initial: 2, min: 2}\n"
 KUEUE = QUERY + "  scheduling: {scheduler: Kueue, queue: team-a}\n"
 VOLCANO = QUERY + "  scheduling: {scheduler: Volcano, queue: team-a}\n"
+SQL = KUEUE.replace("count(*) AS n", "count(*) AS trips")
 YUNIKORN = QUERY + "  scheduling: {scheduler: YuniKorn, queue: root.team-a}\n"
 LARGER = "  driver: {memory: 64g}\n"
 NO_NODE = "0/3 nodes are available: 3 Insufficient memory."
@@ -91,11 +92,38 @@ def test_a_driver_that_waits_for_quota_is_queued_and_not_degraded(deployed):
     assert not deployed.status.attempts
 
 
-def test_a_changed_spec_is_not_rolled_back_while_its_driver_waits_for_quota(healthy):
-    before, changed = change(healthy, KUEUE + LARGER)
+def test_a_changed_spec_that_asks_for_the_same_waits_for_quota_as_long_as_it_takes(healthy):
+    before, changed = change(healthy, SQL)
     is_gated(healthy)
     healthy.pass_time(hours=3)
-    assert runs(healthy) == changed != before
+    assert (runs(healthy), healthy.status.rejected) == (changed, None)
+    assert changed != before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        KUEUE.replace("team-a", "team-typo"),
+        KUEUE.replace("team-a", "team-a, priorityClass: urgent"),
+        KUEUE + LARGER,
+        KUEUE.replace("min: 2}", "min: 2, memory: 64g}"),
+    ],
+)
+def test_a_changed_spec_that_asks_for_something_else_and_is_not_admitted_is_rolled_back(healthy, text):
+    before, changed = change(healthy, text)
+    is_gated(healthy)
+    healthy.pass_time(minutes=29)
+    assert runs(healthy) == changed
+    healthy.pass_time(minutes=2)
+    assert runs(healthy) == before
+    assert "not admitted within 30 minutes: the driver waits for quota" in healthy.status.rejected.message
+    assert healthy.condition("Degraded").reason == "RolledBack"
+
+
+def test_a_changed_spec_has_ten_minutes_to_start_from_its_admission(healthy):
+    before, changed = change(healthy, KUEUE + LARGER)
+    is_gated(healthy)
+    healthy.pass_time(minutes=29)
     is_admitted(healthy)
     healthy.pass_time(minutes=9)
     assert (runs(healthy), healthy.status.rejected) == (changed, None), "the time to start begins with the admission"
