@@ -232,18 +232,25 @@ def _of_first_batch(observed: ObservedQuery, query: StreamQuery, change: PodChan
         return Setback("", "its first batch is running")
     message = f"no batch within {_MINUTES} minutes: {missing_executors(observed)}"
     refused, pending = observed.refused_pods(EXECUTOR), pending_pods(observed)
-    for each in filter(is_announced, pending):
-        if (wait := queue_wait(each)) is not None:
-            return Setback(message, f"an executor {wait}")
-        turn = _turn_of(observed, each, now)
-        if turn is None or now < turn + HEALTH_DEADLINE:
-            return None
+    queued = [wait for each in pending if (wait := queue_wait(each)) is not None]
+    admitted = [each for each in pending if queue_wait(each) is None]
+    late = [each for each in admitted if _is_late(observed, each, now)]
+    if admitted and not late:
+        return None
+    if queued and not late:
+        return Setback(message, f"an executor {queued[0]}")
     if refused is not None and refused.reason is ReadyReason.QUOTA_EXCEEDED:
         return Setback(message, _scheduling(change))
     if refused is not None:
         return Setback(message, "" if change.is_other else _SAME_POD)
-    found = _of_pod(pending[0], change, EXECUTOR) if pending else None
+    found = _of_pod(late[0], change, EXECUTOR) if late else None
     return Setback(message, "" if found is None else found.waits, found is None or found.may_pass)
+
+
+def _is_late(observed: ObservedQuery, executor: Manifest, now: datetime) -> bool:
+    """Return whether an executor has had its time to start; without a queue, that of the driver counts."""
+    turn = _turn_of(observed, executor, now) if is_announced(executor) else None
+    return turn is None or now >= turn + HEALTH_DEADLINE
 
 
 def _not_ready(pod: Manifest, role: str = DRIVER) -> str:

@@ -192,6 +192,24 @@ def test_executors_that_wait_for_quota_before_the_first_batch_are_queued(healthy
     assert (runs(healthy), healthy.status.rejected) == (changed, None)
 
 
+def test_an_executor_in_a_queue_does_not_hide_one_that_is_admitted_and_broken(healthy):
+    before, changed = change(healthy, KUEUE + "  image: example.org/other\n")
+    is_admitted(healthy)
+    healthy.driver_starts()
+    waiting_executor(healthy, 6)
+    healthy.pass_time(seconds=1)
+    broken = waiting_executor(healthy, 7)
+    is_admitted(healthy, broken)
+    waiting = {"reason": "ImagePullBackOff", "message": "example.org/other: not found"}
+    state = {"name": "executor", "state": {"waiting": waiting}}
+    healthy.pod_shows(broken, conditions=healthy.objects[broken]["status"]["conditions"], containerStatuses=[state])
+    healthy.pass_time(minutes=9)
+    assert (runs(healthy), healthy.condition("Degraded").reason) == (changed, "ExecutorsPending")
+    healthy.pass_time(minutes=2)
+    assert runs(healthy) == before
+    assert f"{broken[1]}: container executor: ImagePullBackOff" in healthy.status.rejected.message
+
+
 def test_a_running_query_says_that_its_further_executors_wait(healthy):
     healthy.put(KUEUE.replace("initial: 2", "initial: 3"))
     healthy.settle()
