@@ -6,6 +6,7 @@ minimum of executors, is in ``gangs``. docs/schedulers.md says why.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from millrace_api.model.scheduling import BatchScheduler
 from millrace_api.model.streamquery import EXECUTOR, PARTITIONER, Spec, StreamQuery
 
 from .names import Manifest, Owner
+from .spec_changes import revision
 from .spec_values import pod_templates
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -75,7 +77,7 @@ def announced(template: Manifest, query: StreamQuery, owner: Owner, role: str) -
         case BatchScheduler.VOLCANO:
             annotations |= {VOLCANO_GROUP: owner.name, VOLCANO_QUEUE: scheduling.queue}
         case BatchScheduler.YUNIKORN:
-            labels |= {_YUNIKORN_APPLICATION: _application(owner, role), YUNIKORN_QUEUE: scheduling.queue}
+            labels |= {_YUNIKORN_APPLICATION: _application(query, owner, role), YUNIKORN_QUEUE: scheduling.queue}
             if role != PARTITIONER:
                 annotations[YUNIKORN_GROUP] = role
     if (name := SCHEDULER_NAMES.get(scheduling.scheduler)) is not None:
@@ -134,12 +136,16 @@ def _announces(name: str) -> bool:
     return name.startswith(_ANNOUNCES) or name in _YUNIKORN_OLD
 
 
-def _application(owner: Owner, role: str) -> str:
-    """Return YuniKorn's id of an application, of which the first pod says what its gang is.
+def _application(query: StreamQuery, owner: Owner, role: str) -> str:
+    """Return YuniKorn's id of an application, of which the first pod says what its queue and its gang are.
 
     That has to be the driver. Partitioner replicas may come before it, so they are an application of their own.
+    YuniKorn ignores another queue or gang under an id that it knows, so each has an id of its own.
     """
-    return f"{owner.uid}-{PARTITIONER}" if role == PARTITIONER else owner.uid
+    if role == PARTITIONER:
+        queue = "" if query.spec.scheduling is None else query.spec.scheduling.queue
+        return f"{owner.uid}-{PARTITIONER}-{hashlib.sha256(queue.encode()).hexdigest()[:10]}"
+    return f"{owner.uid}-{revision(query.spec)}"
 
 
 def _not_scheduled(pod: Manifest) -> Mapping[str, Any] | None:
