@@ -47,6 +47,12 @@ _KUEUE_GATE = "kueue.x-k8s.io/"
 _NO_NODE = re.compile(r"\bnodes? (?:are|is) (?:un)?available\b")
 """Pattern of a scheduler's message about nodes: the pod's turn has come, and none of them can take it."""
 
+_WAITS = re.compile(r"\b(?:queues?|quotas?|gangs?|pod ?groups?|placeholders?|overused)\b", re.IGNORECASE)
+"""Pattern of a scheduler's message about the queue or the gang; all others are about the pod itself."""
+
+_NAMES = re.compile(r'"[^"]*"')
+"""Pattern of names in such a message, which may contain any word."""
+
 
 class QueueWait(NamedTuple):
     """A pod that waits in a queue; ``says`` is the scheduler's own message, empty if it says no more than that."""
@@ -102,7 +108,7 @@ def queue_wait(pod: Manifest) -> QueueWait | None:
         is_held = any(each["name"].startswith(_KUEUE_GATE) for each in gates)
         return QueueWait(BatchScheduler.KUEUE, labels[KUEUE_QUEUE]) if is_held else None
     says = condition.get("message", "")
-    if _NO_NODE.search(says):
+    if says and (_NO_NODE.search(says) or not _WAITS.search(_NAMES.sub("", says))):
         return None
     scheduler = pod["spec"].get("schedulerName")
     if scheduler == SCHEDULER_NAMES[BatchScheduler.VOLCANO] and VOLCANO_QUEUE in annotations:
@@ -119,12 +125,14 @@ def is_announced(pod: Manifest) -> bool:
 
 
 def queued_by_template(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Yield the labels and annotations that announce pods to a batch scheduler beside ``spec.scheduling``."""
+    """Yield what announces pods to a batch scheduler beside ``spec.scheduling``: labels, annotations, schedulers."""
     for name in spec.labels or ():
         if _announces(name):
             yield f"spec.labels[{name}]", name
     for field, template in pod_templates(spec).items():
-        metadata = template.get("metadata")
+        metadata, pod = template.get("metadata"), template.get("spec")
+        if isinstance(pod, Mapping) and (name := pod.get("schedulerName")) in SCHEDULER_NAMES.values():
+            yield f"{field}.spec.schedulerName", str(name)
         for part in ("labels", "annotations"):
             found = metadata.get(part) if isinstance(metadata, Mapping) else None
             for name in found if isinstance(found, Mapping) else ():

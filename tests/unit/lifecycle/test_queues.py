@@ -249,6 +249,22 @@ def test_other_schedulers_say_in_words_whether_it_is_the_queue_or_the_nodes(clus
     assert cluster.condition("Degraded").reason == "Unschedulable"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (VOLCANO, "predicate is not satisfied: node(s) didn't match Pod's node affinity/selector"),
+        (YUNIKORN, 'persistentvolumeclaim "queue" not found'),
+    ],
+)
+def test_what_else_these_schedulers_say_is_about_the_pod(cluster, text, message):
+    cluster.put(text)
+    cluster.settle()
+    is_unschedulable(cluster, message)
+    cluster.pass_time(minutes=3)
+    assert cluster.condition("Ready").reason == "Deploying"
+    assert cluster.condition("Degraded").reason == "Unschedulable"
+
+
 def test_a_pod_group_of_volcano_reserves_nothing_for_a_query_that_is_suspended(cluster):
     cluster.put(VOLCANO)
     cluster.settle()
