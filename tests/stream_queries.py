@@ -80,7 +80,7 @@ RUNS: list[tuple[Setting, str]] = [
 REFUSED = [
     Refused("SELECT who, n\nFROM e\nORDER BY n", "line 3, column 1", "ORDER BY needs", "QUALIFY row_number()"),
     Refused("SELECT who FROM e ORDER BY ALL", "line 1, column 19", "ORDER BY needs", "leave it out"),
-    Refused("SELECT who, n FROM e ORDER BY n LIMIT 101", "line 1, column 22", "first 101 rows", "100 rows or less"),
+    Refused("SELECT who, n FROM e ORDER BY n LIMIT 101", "line 1, column 22", "first 101 rows", "a LIMIT of 100 or less"),
     Refused("SELECT who FROM e ORDER BY ALL LIMIT 3", "line 1, column 19", "has no columns", "write the columns"),
     Refused("SELECT * FROM e ORDER BY 2 LIMIT 3", "line 1, column 17", "that * stands for", "name of the column"),
     Refused("SELECT n FROM (SELECT n FROM e SORT BY n)", "line 1, column 32", "SORT BY needs", "leave it out"),

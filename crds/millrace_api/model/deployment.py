@@ -10,9 +10,8 @@ from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
-from millrace_api.model.externals import External, ExternalKind
 from millrace_api.model.functions import PYTHON_PATH
-from millrace_api.model.values import ByteSize, Cores, Count, Number, Parameters, Path, Text, Uri
+from millrace_api.model.values import ByteSize, Cores, Count, Number, Parameters, Text, Uri
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
 _DECISION = OnChange(Effect.IN_PLACE, "in place, from the next scaling decision")
@@ -250,9 +249,4 @@ class CheckpointSpec(Model):
     )
     claim_name: Annotated[Text, Field(max_length=253)] | None = Field(
         default=None, description="Name of a PersistentVolumeClaim in the query's namespace."
-    )
-    from_snapshot: Annotated[Path | None, External(ExternalKind.DATA)] = Field(
-        default=None,
-        description="Snapshot of another query's checkpoint from which this query starts, such as "
-        "s3a://lake/checkpoints/trips/snapshots/monday; without effect once the checkpoint has a batch.",
     )

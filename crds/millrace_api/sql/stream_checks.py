@@ -18,7 +18,7 @@ from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
 from millrace_api.sql.sorted_limits import is_sorted_limit, sorted_limit_refusal
-from millrace_api.sql.top_rows import is_row_number, row_number_problem
+from millrace_api.sql.top_rows import is_row_number, row_number_problem, row_numbers
 
 _TOP_N = (
     "for the top N of a key or window write QUALIFY row_number() OVER (PARTITION BY key ORDER BY y DESC) <= N, or "
@@ -237,7 +237,10 @@ class _StreamCheck:
             message = "a stream cannot be read by a subquery outside of FROM"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, "write JOIN b ON a.key = b.key")
         if scope.is_subquery and not self._tables and isinstance(node, exp.Select) and self._lacks_range(node):
-            message = "EXISTS or IN of two streams needs a range of event time, or their records would be kept forever"
+            needs = (
+                "a range of event time" if any(self._watermarks.values()) else "watermarks and a range of event time"
+            )
+            message = f"EXISTS or IN of two streams needs {needs}, or their records would be kept forever"
             yield self._at(self._keywords.before(node, TokenType.SELECT), message, f"add {_RANGE} to its WHERE")
         yield from self._check_aggregation(scope)
         if isinstance(node, exp.Select):
@@ -352,6 +355,13 @@ class _StreamCheck:
             not isinstance(each, exp.Table) or each.alias_column_names or id(each) not in self._streams for each in read
         ):
             return False
+        if (
+            subquery.args.get("group")
+            or subquery.find(exp.AggFunc)
+            or row_numbers(subquery)
+            or is_sorted_limit(subquery)
+        ):
+            return False  # a table, which has versions
         times = {column.lower() for column in self._watermarks.values() if column}
         return times.isdisjoint(column.name.lower() for column in subquery.find_all(exp.Column))
 

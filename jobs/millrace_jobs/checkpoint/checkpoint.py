@@ -26,7 +26,7 @@ from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
 from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
-from millrace_jobs.checkpoint.snapshots import is_being_restored, start_from
+from millrace_jobs.checkpoint.snapshots import require_no_snapshot
 from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
@@ -105,13 +105,9 @@ class Checkpoint(SparkLog):
                 self._require_no_other_above(self.root)
             self._take_lock()
             held = Marker.read(self.root)
-            origin = query.spec.checkpoint.from_snapshot if query.spec.checkpoint is not None else None
-            again = origin is not None and is_being_restored(self.root)
-            if held is None and not again and any((self.spark / log).exists() for log in ("offsets", "commits")):
+            require_no_snapshot(self.root)
+            if held is None and any((self.spark / log).exists() for log in ("offsets", "commits")):
                 raise damaged(self.root / MARKER, "it is gone")
-            if held is None and origin is not None:
-                start_from(origin, self.root, query)
-                held = Marker.read(self.root)
             unused = self.is_unused()
             if held is not None and not unused:
                 self._remarks = check_changes(held.query, query, self, held.layout)

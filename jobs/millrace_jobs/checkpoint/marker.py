@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -67,7 +68,7 @@ class Versions:
 
 
 def _minor(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.split(".")[:2])
+    return tuple(int(number) for number in re.findall("[0-9]+", release)[:2])
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.spark_folder import damaged
 from millrace_jobs.places import Place, files_below, within
 
@@ -36,36 +37,52 @@ def files_at(spark: Place, batch: int) -> list[str]:
         MillraceError: a file that names others is damaged.
         OSError: the place cannot be read.
     """
-    found = ["metadata"]
-    for log in _LOGS:
-        names = (name for name, _ in files_below(spark / log))
-        found += [f"{log}/{name}" for name in names if name.isdigit() and int(name) <= batch]
+    found = ["metadata", *(f"{log}/{number}" for log in _LOGS for number in range(max(0, batch - 1), batch + 1))]
     stores: dict[str, list[str]] = defaultdict(list)
-    shared: dict[str, list[str]] = defaultdict(list)
     for name, _ in files_below(spark / "state"):
         path = PurePosixPath("state", name)
         if path.name.startswith("."):
             continue  # checksums, and files that are being written
         folder = path.parent
         if folder.name in _SHARED:
-            shared[str(folder.parent)].append(str(path))
-        elif folder.name == "v2" and folder.parent.name == "_metadata":
+            continue  # a zip names those that it needs
+        if folder.name == "v2" and folder.parent.name == "_metadata":
             found += [str(path)] if path.name.isdigit() and int(path.name) <= batch else []
         else:
             stores[str(folder)].append(path.name)
-    for store in sorted(stores.keys() | shared.keys()):
-        found += _files_of_store(spark, store, stores[store], shared[store], batch + 1)
+    for store, names in stores.items():
+        found += _files_of_store(spark, store, names, batch + 1)
     return found
 
 
-def _files_of_store(spark: Place, store: str, names: Sequence[str], shared: Sequence[str], last: int) -> Iterator[str]:
+def require_named(spark: Place, names: Sequence[str]) -> None:
+    """Check that a copy has the files that its zips name: Spark may have replaced a zip while it was copied.
+
+    Raises:
+        FileNotFoundError: one is not among ``names``.
+        MillraceError: a zip is damaged.
+    """
+    kept = set(names)
+    for name in names:
+        if name.startswith("state/") and name.endswith(".zip"):
+            store = name.rpartition("/")[0]
+            for needed in _named_by(within(spark, name)):
+                if f"{store}/{needed}" not in kept:
+                    raise FileNotFoundError(f"{spark}/{store}: it has no {needed}")
+
+
+def _files_of_store(spark: Place, store: str, names: Sequence[str], last: int) -> Iterator[str]:
     """Yield the files that version ``last`` of a store is loaded from, and those that are no versions."""
-    with_id = {name: int(match[1]) for name in names if (match := _VERSION_WITH_ID.fullmatch(name))}
+    with_id = {name for name in names if _VERSION_WITH_ID.fullmatch(name)}
     versions = {name: int(match[1]) for name in names if (match := _VERSION.fullmatch(name))}
     yield from (f"{store}/{name}" for name in names if name not in versions and name not in with_id)
-    if with_id or not versions:  # of several files of a version, only Spark knows which one counts
-        yield from (f"{store}/{name}" for name, number in with_id.items() if number <= last)
-        yield from shared
+    if with_id:
+        message = (
+            f"the state in {spark}/{store} has several files for a version, of which only Spark knows which counts"
+        )
+        hint = "snapshots need spark.sql.streaming.stateStore.checkpointFormatVersion 1, which is the default"
+        raise MillraceError(Problem(message, hint))
+    if not versions:
         return
     whole = {number: name for name, number in versions.items() if number <= last and name.endswith(_WHOLE)}
     changes = {number: name for name, number in versions.items() if not name.endswith(_WHOLE)}
@@ -81,7 +98,7 @@ def _files_of_store(spark: Place, store: str, names: Sequence[str], shared: Sequ
 
 
 def _named_by(file: Place) -> list[str]:
-    """Yield the files outside of a zip that RocksDB needs beside it, from the store's folder on."""
+    """Return the files outside of a zip that RocksDB needs beside it, from the store's folder on."""
     content = file.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

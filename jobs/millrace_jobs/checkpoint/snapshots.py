@@ -16,22 +16,20 @@ import json
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.checkpoint.evolution import check_changes
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions
 from millrace_jobs.checkpoint.object_lease import begun_entries, spark_place
-from millrace_jobs.checkpoint.snapshot_files import files_at
+from millrace_jobs.checkpoint.snapshot_files import files_at, require_named
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.disk import sync
-from millrace_jobs.places import Place, files_below, folders_in, place_of, remove_all, within, write_durably
+from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
 from millrace_jobs.stores.objects import ObjectPath
 
 SNAPSHOTS = "snapshots"
@@ -42,8 +40,8 @@ MANIFEST = "snapshot.json"
 RESTORING = "restoring"
 """File of a checkpoint that is being made of a snapshot, with the place of that; a process that died has left it."""
 
-FIELD = "fromSnapshot"
-"""The field of ``spec.checkpoint`` that names the snapshot of a new query."""
+_CLAIM = "taking"
+"""File of a snapshot that is being taken."""
 
 _KEPT = ("sources", "policies", "tables")
 """What a query goes on from beside Spark's part and the marker."""
@@ -64,7 +62,10 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a whole snapshot says of itself; ``checkpoint`` is the id of the one that it was taken of."""
+    """What a whole snapshot says of itself; its name is that of its folder.
+
+    ``checkpoint`` is the id of the one that it was taken of.
+    """
 
     name: str
     query: str
@@ -91,13 +92,13 @@ class Snapshot:
             content = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
             versions = content["versions"]
             return cls(
-                content["name"],
+                place.name,
                 content["query"],
                 content["checkpoint"],
                 int(content["batch"]),
-                datetime.fromisoformat(content["taken"]),
+                datetime.fromisoformat(content["taken"]).astimezone(UTC),
                 None if versions is None else Versions(**versions),
-                tuple(StoredFile(**file) for file in content["files"]),
+                tuple(_stored_file(**file) for file in content["files"]),
             )
         except (FileNotFoundError, NotADirectoryError):
             message = f"there is no snapshot {place}, or it is not whole: it has no {MANIFEST}"
@@ -109,6 +110,14 @@ class Snapshot:
         """Write the manifest, by which the snapshot becomes whole."""
         content: dict[str, Any] = asdict(self) | {"taken": self.taken.isoformat()}
         write_durably(place / MANIFEST, json.dumps(content, indent=1).encode())
+
+
+def _stored_file(name: str, bytes: int, digest: str) -> StoredFile:
+    """Return a file of a manifest. Raises ValueError if its name is none that a snapshot has, or leads out of it."""
+    first, *others = name.split("/")
+    if name != MARKER and (first not in ("spark", *_KEPT) or not others or {"", ".", ".."} & set(others)):
+        raise ValueError(name)
+    return StoredFile(name, int(bytes), str(digest))
 
 
 def place_of_snapshot(root: Place, name: str) -> Place:
@@ -126,29 +135,51 @@ def place_of_snapshot(root: Place, name: str) -> Place:
 def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
     """Take a snapshot of a checkpoint as of its newest committed batch; its query may run, and is not stopped.
 
-    What an earlier attempt under this name has left is removed first.
-
     Raises:
         MillraceError: there is no checkpoint or no finished batch, the name is taken, or several batches in turn ended
             or lost their files before they could be kept.
         OSError: the place cannot be written. No whole snapshot is left.
     """
     target = place_of_snapshot(root, name)
-    if (target / MANIFEST).exists():
-        raise MillraceError(Problem(f"there is a snapshot {target}", "give this one another name, or remove that one"))
+    _claim(target)
     missing: FileNotFoundError | None = None
-    for _ in range(_ATTEMPTS):
+    try:
+        for _ in range(_ATTEMPTS):
+            try:
+                return _take(root, target, name, now or datetime.now(UTC))
+            except FileNotFoundError as error:
+                missing = error
+            for folder in ("spark", *_KEPT):
+                remove_all(target / folder)
+    except BaseException:
         remove_all(target)
-        try:
-            return _take(root, target, name, now or datetime.now(UTC))
-        except FileNotFoundError as error:
-            missing = error
-        except BaseException:
-            remove_all(target)
-            raise
+        raise
     remove_all(target)
     message = f"no snapshot of {root} could be taken: its files are replaced faster than they are kept ({missing})"
     raise MillraceError(Problem(message, "try again; if it fails again, millrace checkpoint show says what is there"))
+
+
+def _claim(target: Place) -> None:
+    """Take a name, so that no other process takes a snapshot under it.
+
+    Raises:
+        MillraceError: it is taken, by a snapshot or by a process that is taking one.
+    """
+    if (target / MANIFEST).exists():
+        raise MillraceError(Problem(f"there is a snapshot {target}", "give this one another name, or remove that one"))
+    claim = target / _CLAIM
+    if isinstance(claim, ObjectPath):
+        is_ours = claim.create(b"{}") is not None
+    else:
+        claim.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            claim.touch(exist_ok=False)
+            is_ours = True
+        except FileExistsError:
+            is_ours = False
+    if not is_ours:
+        message = f"another process is taking the snapshot {target}, or one that did was interrupted"
+        raise MillraceError(Problem(message, "give this one another name, or remove that one by millrace snapshot rm"))
 
 
 def _take(root: Place, target: Place, name: str, now: datetime) -> Snapshot:
@@ -166,29 +197,33 @@ def _take(root: Place, target: Place, name: str, now: datetime) -> Snapshot:
     if SparkLog(spark).last_batch().committed != batch:
         raise FileNotFoundError(f"{root}: batch {batch} is not the last one any more")
     begun = begun_entries(root) if isinstance(root, ObjectPath) else {}
-    for name_in_spark in files_at(spark, batch):
-        if name_in_spark == f"offsets/{batch}" and batch in begun:  # an old driver may have replaced that in the log
-            write_durably(within(target, f"spark/{name_in_spark}"), begun[batch].encode())
-            files.append(_described(within(target, f"spark/{name_in_spark}"), f"spark/{name_in_spark}"))
+    for each in files_at(spark, batch):
+        log, _, number = each.partition("/")
+        if log == "offsets" and int(number) in begun:  # an old driver may have replaced it in the log
+            files.append(_written(target, f"spark/{each}", begun[int(number)].encode()))
         else:
-            files.append(_keep(within(spark, name_in_spark), target, f"spark/{name_in_spark}"))
-    files.append(_written(target, MARKER, marker))
+            files.append(_keep(within(spark, each), target, f"spark/{each}"))
+    require_named(target / "spark", [file.name.removeprefix("spark/") for file in files])
+    marker.write(target)
+    files.append(_described(target / MARKER, MARKER))
     if isinstance(target, Path):
         _sync_folders(target)
     snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files))
     snapshot.write(target)
+    (target / _CLAIM).unlink(missing_ok=True)
     return snapshot
 
 
 def snapshots_of(root: Place) -> list[Snapshot]:
-    """Return the whole snapshots of a checkpoint, the oldest first.
+    """Return the whole snapshots of a checkpoint, the oldest first; without those whose manifest is damaged.
 
     Raises:
-        MillraceError: a manifest is damaged.
         OSError: the place cannot be read.
     """
-    places = (root / SNAPSHOTS / name for name in names_of_snapshots(root))
-    found = [Snapshot.read(place) for place in places if (place / MANIFEST).exists()]
+    found = []
+    for name in names_of_snapshots(root):
+        with suppress(MillraceError):
+            found.append(Snapshot.read(root / SNAPSHOTS / name))
     return sorted(found, key=lambda snapshot: (snapshot.taken, snapshot.name))
 
 
@@ -215,30 +250,12 @@ def verify(place: Place) -> Snapshot:
             raise _damaged(place, f"{file.name} is gone") from None
         if found.bytes != file.bytes:
             raise _damaged(place, f"{file.name} has {found.bytes} bytes, and had {file.bytes}")
+        if found.digest.partition(":")[0] != file.digest.partition(":")[0]:
+            message = f"the snapshot {place} cannot be compared: it was moved between a folder and an object store"
+            raise MillraceError(Problem(message, "move it by millrace snapshot restore"))
         if found.digest != file.digest:
             raise _damaged(place, f"{file.name} has other content than when it was taken")
     return snapshot
-
-
-def start_from(snapshot: str, root: Place, query: StreamQuery) -> None:
-    """Make a new query's checkpoint of a snapshot, with an id of its own, since the query has sinks of its own.
-
-    Raises:
-        MillraceError: the snapshot is not whole or damaged, or the query cannot go on from its state.
-        OSError: a place cannot be read or written.
-    """
-    place = place_of(snapshot)
-    try:
-        found, marker = Snapshot.read(place), Marker.read(place)
-        if marker is None:
-            raise _damaged(place, f"{MARKER} is gone")
-        # Of two drivers that begin at once, both write the same.
-        own = str(uuid.uuid5(uuid.UUID(found.checkpoint), f"{found.name} {found.taken} {root}"))
-        marker = replace(marker, id=own, query=marker.query.model_copy(update={"metadata": query.metadata}))
-        check_changes(marker.query, query, SparkLog(place / "spark"))
-        restore(place, root, marker)
-    except MillraceError as error:
-        raise MillraceError(*(replace(each, field=f"spec.checkpoint.{FIELD}") for each in error.problems)) from None
 
 
 def is_being_restored(root: Place) -> bool:
@@ -246,31 +263,42 @@ def is_being_restored(root: Place) -> bool:
     return not (root / MARKER).exists() and (root / RESTORING).exists()
 
 
-def restore(place: Place, target: Place, own: Marker | None = None) -> Snapshot:
-    """Make a checkpoint of a snapshot, in a place where there is nothing.
-
-    Args:
-        place: the snapshot.
-        target: the checkpoint to be.
-        own: its marker. None is that of the original, of whose id one checkpoint can be continued.
+def require_no_snapshot(root: Place) -> None:
+    """Refuse to run a query on a snapshot, or on a checkpoint of which a part is missing since it is being restored.
 
     Raises:
-        MillraceError: the snapshot is not whole or damaged, or there is a checkpoint in ``target``.
+        MillraceError: the place is one of these.
+    """
+    if (root / MANIFEST).exists():
+        hint = "make a checkpoint of it, by millrace snapshot restore"
+        raise MillraceError(Problem(f"{root} is a snapshot, which never changes", hint, field="spec.checkpoint"))
+    if is_being_restored(root):
+        message = f"the checkpoint {root} is being restored from a snapshot, or that was interrupted"
+        hint = "wait for its end, or run millrace snapshot restore again"
+        raise MillraceError(Problem(message, hint, field="spec.checkpoint"))
+
+
+def restore(place: Place, target: Place) -> Snapshot:
+    """Make a checkpoint of a snapshot, in a place where there is nothing, or where an earlier attempt was interrupted.
+
+    It has the id of the original: one of the two can be continued.
+
+    Raises:
+        MillraceError: the snapshot is not whole or damaged, a later version has written it, or there is something in
+            ``target``.
         OSError: a place cannot be read or written.
     """
-    snapshot = verify(place)
-    unfinished = (target / RESTORING).read_text(encoding="utf-8") if is_being_restored(target) else None
-    if (target / MARKER).exists() or (unfinished is None and next(files_below(target / "spark"), None) is not None):
-        raise MillraceError(Problem(f"{target} has a checkpoint", "name another place"))
-    if unfinished not in (None, str(place)):  # what an attempt with this snapshot has left is written over
+    snapshot, marker = verify(place), Marker.read(place)
+    assert marker is not None, "the manifest has it"
+    if is_being_restored(target):
         for folder in ("spark", *_KEPT):
             remove_all(target / folder)
+    elif next(files_below(target), None) is not None:
+        raise MillraceError(Problem(f"{target} is not empty", "name another place"))
     write_durably(target / RESTORING, str(place).encode())
     for file in snapshot.files:
         if file.name != MARKER:
             write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
-    marker = own or Marker.read(place)
-    assert marker is not None, "the manifest has it"
     marker.write(target)
     (target / RESTORING).unlink(missing_ok=True)
     return snapshot
@@ -309,7 +337,7 @@ def _keep(source: Place, target: Place, name: str) -> StoredFile:
         kept.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(source, kept)
-        except (FileNotFoundError, FileExistsError):  # gone, or another process takes a snapshot of this name
+        except (FileNotFoundError, FileExistsError):
             raise
         except OSError:  # a file system without links, or another device
             shutil.copy2(source, kept)
@@ -325,9 +353,9 @@ def _copy(source: Place, target: Place, name: str) -> StoredFile:
     return _described(kept, name)
 
 
-def _written(target: Place, name: str, marker: Marker) -> StoredFile:
-    marker.write(target)
-    return _described(target / name, name)
+def _written(target: Place, name: str, content: bytes) -> StoredFile:
+    write_durably(within(target, name), content, ".partial")
+    return _described(within(target, name), name)
 
 
 def _described(file: Place, name: str) -> StoredFile:

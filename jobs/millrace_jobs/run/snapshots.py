@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import Duration
 from millrace_jobs.checkpoint import snapshots
-from millrace_jobs.checkpoint.snapshots import Snapshot, place_of_snapshot, snapshots_of
-from millrace_jobs.places import place_of
+from millrace_jobs.checkpoint.marker import MARKER
+from millrace_jobs.checkpoint.snapshots import Snapshot, names_of_snapshots, place_of_snapshot, snapshots_of
+from millrace_jobs.places import Place, place_of
 from millrace_jobs.run.checkpoints import reported
 
 
@@ -21,13 +22,14 @@ def create(checkpoint: str, name: str) -> str:
     return f"snapshot {name}: {_described(taken)}"
 
 
-def listed(checkpoint: str) -> Iterator[str]:
-    """Yield a line for each whole snapshot. Raises MillraceError if a manifest is damaged."""
-    root = place_of(checkpoint)
+def listed(checkpoint: str) -> list[str]:
+    """Return a line for each snapshot: the whole ones, the oldest first, and then the others."""
+    root = _checkpoint(checkpoint)
     with reported(root):
-        found = snapshots_of(root)
-    width = max((len(each.name) for each in found), default=0)
-    return (f"{each.name:<{width}}  {each.taken:%Y-%m-%d %H:%M:%S}  {_described(each)}" for each in found)
+        found, names = snapshots_of(root), names_of_snapshots(root)
+    width = max(map(len, names), default=0)
+    lines = [f"{each.name:<{width}}  {each.taken:%Y-%m-%d %H:%M:%S}  {_described(each)}" for each in found]
+    return lines + [f"{name:<{width}}  not whole" for name in names if name not in {each.name for each in found}]
 
 
 def verified(checkpoint: str, name: str) -> str:
@@ -55,8 +57,12 @@ def removed(checkpoint: str, name: str) -> str:
 
 
 def pruned(checkpoint: str, keep: int, older_than: str | None) -> Iterator[str]:
-    """Remove the snapshots beyond the newest, and yield a line for each. Raises MillraceError for a wrong duration."""
-    root = place_of(checkpoint)
+    """Remove the whole snapshots beyond the newest, and yield a line for each.
+
+    Raises:
+        MillraceError: there is no such checkpoint, or the duration is wrong.
+    """
+    root = _checkpoint(checkpoint)
     try:
         age = None if older_than is None else Duration(older_than).timedelta
     except ValueError as error:
@@ -65,6 +71,16 @@ def pruned(checkpoint: str, keep: int, older_than: str | None) -> Iterator[str]:
         for each in snapshots.outdated(snapshots_of(root), keep, age, datetime.now(UTC)):
             snapshots.remove(place_of_snapshot(root, each.name))
             yield f"removed {each.name}"
+
+
+def _checkpoint(text: str) -> Place:
+    """Return the place of a checkpoint. Raises MillraceError if there is none."""
+    root = place_of(text)
+    with reported(root):
+        if not (root / MARKER).exists():
+            hint = "millrace checkpoint ls shows those in a place"
+            raise MillraceError(Problem(f"there is no checkpoint {root}", hint))
+    return root
 
 
 def _described(snapshot: Snapshot) -> str:

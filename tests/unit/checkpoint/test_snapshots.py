@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +23,6 @@ from hypothesis import strategies as st
 
 from builders import a_query
 from millrace_api.errors import MillraceError
-from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.snapshots import MANIFEST, outdated, remove, restore, snapshots_of, take, verify
@@ -232,18 +232,17 @@ def test_a_copier_that_is_killed_leaves_a_whole_snapshot_or_one_that_is_refused(
         else:
             with pytest.raises(MillraceError, match="is not whole"):
                 verify(place)
+            with suppress(MillraceError):  # it may have been killed before its first file
+                remove(place)
     take(root, "one")
     verify(root / "snapshots" / "one")
     assert [each.batch for each in snapshots_of(root)] == [149]
 
 
-def test_a_driver_that_dies_while_it_starts_from_a_snapshot_starts_from_it_again(stored, tmp_path, monkeypatch):
+def test_a_restore_that_is_interrupted_can_be_repeated_and_is_no_checkpoint_until_then(stored, tmp_path, monkeypatch):
     taken, root, real = take(stored.root, "one"), tmp_path / "new", snapshots.write_durably
-    document = a_query().to_document()
     place = stored.root / "snapshots" / "one"
-    document["spec"]["checkpoint"] = {"uri": root.as_uri(), "fromSnapshot": place.as_uri()}
-    query = StreamQuery.model_validate(document)
-    for written in range(len(taken.files)):
+    for written in range(1, len(taken.files)):
         left = iter([True] * written)
 
         def dying(*arguments, left=left):
@@ -254,12 +253,89 @@ def test_a_driver_that_dies_while_it_starts_from_a_snapshot_starts_from_it_again
         with monkeypatch.context() as patched:
             patched.setattr(snapshots, "write_durably", dying)
             with pytest.raises(KeyboardInterrupt):
-                Checkpoint(root).open(query)
-    with pytest.raises(MillraceError, match="it is gone"):
-        Checkpoint(root).open(a_query())
+                restore(place, root)
+        with pytest.raises(MillraceError, match="is being restored from a snapshot, or that was interrupted"):
+            Checkpoint(root).open(a_query())
+    restore(place, root)
     checkpoint = Checkpoint(root)
-    checkpoint.open(query)
+    checkpoint.open(a_query())
     assert checkpoint.last_batch().committed == taken.batch
     assert loaded(root, taken.batch + 1) == loaded(place, taken.batch + 1)
     assert not (root / "restoring").exists()
     checkpoint.close()
+
+
+def test_a_snapshot_is_restored_only_where_there_is_nothing_and_never_run_itself(stored, tmp_path):
+    take(stored.root, "one")
+    place = stored.root / "snapshots" / "one"
+    write_durably(tmp_path / "used" / "sources" / "trips" / "old.jsonl", b"old")
+    for target in (tmp_path / "used", stored.root):
+        with pytest.raises(MillraceError, match="is not empty"):
+            restore(place, target)
+    shutil.copytree(place, tmp_path / "copied")
+    with pytest.raises(MillraceError, match="is a snapshot, which never changes"):
+        Checkpoint(tmp_path / "copied").open(a_query())
+
+
+@pytest.mark.parametrize("name", ["../evil", "spark/../../evil", "spark//x", "/etc/passwd", "lease.json", "spark"])
+def test_a_manifest_that_leads_elsewhere_is_refused(stored, tmp_path, name):
+    take(stored.root, "one")
+    place = stored.root / "snapshots" / "one"
+    content = json.loads((place / MANIFEST).read_text())
+    content["files"][0]["name"] = name
+    (place / MANIFEST).write_text(json.dumps(content))
+    with pytest.raises(MillraceError, match="is not what Millrace writes there"):
+        restore(place, tmp_path / "new")
+    assert snapshots_of(stored.root) == []
+
+
+def test_a_name_is_taken_by_one_process_and_a_snapshot_has_that_of_its_folder(stored):
+    (stored.root / "snapshots" / "one").mkdir(parents=True)
+    (stored.root / "snapshots" / "one" / "taking").touch()
+    with pytest.raises(MillraceError, match="another process is taking the snapshot"):
+        take(stored.root, "one")
+    remove(stored.root / "snapshots" / "one")
+    take(stored.root, "one")
+    with pytest.raises(MillraceError, match="there is a snapshot"):
+        take(stored.root, "one")
+    (stored.root / "snapshots" / "one").rename(stored.root / "snapshots" / "kept")
+    take(stored.root, "one")
+    assert {each.name for each in snapshots_of(stored.root)} == {"kept", "one"}
+
+
+def test_old_entries_of_the_logs_need_not_stay_while_a_snapshot_is_taken(tmp_path, monkeypatch):
+    stored, real = Stored(tmp_path / "checkpoint"), snapshots._keep
+    for _ in range(30):
+        stored.begin()
+        stored.commit()
+    stored.upload()
+
+    def purging(*arguments):
+        stored.clean()
+        return real(*arguments)
+
+    monkeypatch.setattr(snapshots, "_keep", purging)
+    taken = take(stored.root, "one")
+    logs = {file.name for file in taken.files if file.name.startswith(("spark/offsets", "spark/commits"))}
+    assert logs == {f"spark/{log}/{number}" for log in ("offsets", "commits") for number in (28, 29)}
+
+
+def test_a_zip_that_is_replaced_while_it_is_copied_is_not_kept_without_its_files(stored, monkeypatch):
+    real, left = snapshots.files_at, iter([True, False])
+
+    def first_time_replaced(spark, batch):
+        found = real(spark, batch)
+        if next(left):
+            stored.upload()
+        return found
+
+    monkeypatch.setattr(snapshots, "files_at", first_time_replaced)
+    take(stored.root, "one")
+    assert loaded(stored.root / "snapshots" / "one", 2) == loaded(stored.root, 2)
+
+
+def test_files_with_ids_are_refused(stored):
+    (stored.store / "3_0f9d.changelog").write_bytes(b"")
+    with pytest.raises(MillraceError, match="several files for a version"):
+        take(stored.root, "one")
+    assert snapshots_of(stored.root) == []

@@ -19,7 +19,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs import session
 from millrace_jobs.aggregates.reducing import ColumnarReduction
-from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.partitioners.registry import is_routed, make
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan, partitioner_problem, pin_of
@@ -295,21 +295,6 @@ def of_pods() -> Iterator[Probe]:
     uris = ("file:///one", "file:///two", "s3a://bucket/one")
     yield Probe("spec.checkpoint.uri", written(local, "spec.checkpoint", {"uri": uris[0]}), uris, root)
     yield Probe("spec.checkpoint", local, (ABSENT, {"uri": uris[0]}), root)
-    snapshots = (ABSENT, "/nowhere/one", "/nowhere/two")
-    with_place = written(local, "spec.checkpoint", {"uri": uris[0]})
-    yield Probe("spec.checkpoint.fromSnapshot", with_place, snapshots, beginning)
-
-
-def beginning(asked: StreamQuery) -> str:
-    """Return what a checkpoint where there is nothing says to the query."""
-    with TemporaryDirectory() as folder:
-        checkpoint = Checkpoint(Path(folder))
-        try:
-            checkpoint.open(asked)
-        except MillraceError as error:
-            return str(error)
-        checkpoint.close()
-        return "it is new"
 
 
 def of_scheduling() -> Iterator[Probe]:

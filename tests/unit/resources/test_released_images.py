@@ -45,7 +45,6 @@ NEW_SINCE = (
     "transaction:",
     "sasl:",
     "scheduling:",
-    "fromSnapshot:",
 )
 """Fields that the released version lacks: a query that has one needs a later image. Logins are in the CRD of Connections."""
 

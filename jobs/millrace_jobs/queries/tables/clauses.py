@@ -25,6 +25,14 @@ _ORDER = "add ORDER BY, which says which rows these are, and LIMIT with a number
 _OF_SELECTS = {"laterals": "a LATERAL VIEW", "pivots": "PIVOT", "windows": "a WINDOW clause"}
 
 
+def within_parentheses(query: exp.Expr) -> exp.Expr:
+    """Return the query in parentheses. Raises NotATableQueryError if they have LIMIT, ORDER BY or another clause."""
+    while isinstance(query, exp.Subquery):
+        _refuse(query, _CLAUSES)
+        query = query.this
+    return query
+
+
 def plain_select(query: exp.Expr) -> exp.Select:
     """Return the query if it is one SELECT with none of these clauses; raises NotATableQueryError otherwise."""
     if not isinstance(query, exp.Select):

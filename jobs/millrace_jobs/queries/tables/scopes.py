@@ -6,6 +6,7 @@ The event times of a join of two streams follow from the range of event time in 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -289,9 +290,13 @@ def unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.
         table = item.table.lower() if isinstance(item, exp.Column) else ""
         if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
             raise NotATableQueryError(f"it selects {to_sql(item)}", "write the columns one by one")
-        for name in names:
-            if table == name.table if table else not name.merged:
-                yield exp.column(name.column, table=name.table or None)
+        chosen = [name for name in names if (table == name.table if table else not name.merged)]
+        twice = Counter((name.table, name.column.lower()) for name in chosen)
+        for name in chosen:
+            if twice[name.table, name.column.lower()] > 1:
+                message = f"its {to_sql(item)} stands for several columns with the name {name.column}"
+                raise NotATableQueryError(message, "give them different names")
+            yield exp.column(name.column, table=name.table or None)
 
 
 def either(one: str, other: str) -> str:

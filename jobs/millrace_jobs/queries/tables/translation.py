@@ -12,7 +12,7 @@ from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_api.sql.top_rows import row_numbers
-from millrace_jobs.queries.tables.clauses import plain_select, set_operation
+from millrace_jobs.queries.tables.clauses import plain_select, set_operation, within_parentheses
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes, without_sessions
 from millrace_jobs.queries.tables.join_inputs import (
@@ -150,7 +150,7 @@ class _Translation:
             return self._select(query)
 
     def _select(self, query: exp.Query) -> Scope:
-        inner = query.unnest()
+        inner = within_parentheses(query)
         if isinstance(inner, exp.SetOperation):
             return self._combined(inner)
         select = plain_select(inner)
