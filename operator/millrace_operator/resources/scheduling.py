@@ -131,8 +131,9 @@ def queued_by_template(spec: Spec) -> Iterator[tuple[str, str]]:
             yield f"spec.labels[{name}]", name
     for field, template in pod_templates(spec).items():
         metadata, pod = template.get("metadata"), template.get("spec")
-        if isinstance(pod, Mapping) and (name := pod.get("schedulerName")) in SCHEDULER_NAMES.values():
-            yield f"{field}.spec.schedulerName", str(name)
+        scheduler = str(pod.get("schedulerName")) if isinstance(pod, Mapping) else ""
+        if scheduler in SCHEDULER_NAMES.values():
+            yield f"{field}.spec.schedulerName", scheduler
         for part in ("labels", "annotations"):
             found = metadata.get(part) if isinstance(metadata, Mapping) else None
             for name in found if isinstance(found, Mapping) else ():
