@@ -32,8 +32,9 @@ def main() -> None:
     """Request a child, and exit when it has ended."""
     connection = socket.socket(socket.AF_UNIX)
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until there is a child to receive them
-    request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()  # noqa: PTH109 - pathlib takes long to import
     try:
+        folder = os.getcwd()  # noqa: PTH109 - pathlib takes long to import; fails if the folder was deleted
+        request = json.dumps([sys.argv[2:], dict(os.environ), folder]).encode()
         connection.connect(os.environ[ADDRESS])  # the zygote answers no other client until it has the request
         socket.send_fds(connection, [b"\0"], [0, 1, 2])
         connection.sendall(len(request).to_bytes(4, "big") + request)

@@ -6,6 +6,7 @@ an error that may pass does not count.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,8 @@ from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.sinks.outputs import server_checks
 from millrace_jobs.sources.base import Source
 
+log = logging.getLogger(__name__)
+
 PATIENCE = 1.0
 """Seconds to wait for answers before Spark's session is created; Spark's JVM starts meanwhile."""
 
@@ -25,9 +28,12 @@ class ServerChecks:
     """The checks of all servers, each in a thread of its own; they begin when this object is made."""
 
     def __init__(self, spec: Spec, sources: Mapping[str, Source]) -> None:
-        self._refusals: list[MillraceError] = []
+        self._refusals: dict[int, MillraceError] = {}
         # daemons: a server that does not answer must not hold up the end of this process
-        self._threads = [threading.Thread(target=self._run, args=check, daemon=True) for check in _all(spec, sources)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(place, *check), daemon=True)
+            for place, check in enumerate(_all(spec, sources))
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -41,21 +47,24 @@ class ServerChecks:
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < deadline and not self._refusals and not is_stopped():
                 thread.join(0.02)
-        self.require_accepted()
+        if not is_stopped():
+            self.require_accepted()
 
     def require_accepted(self) -> None:
-        """Raise MillraceError if a server has refused by now."""
+        """Raise MillraceError if a server has refused by now; of several, the first in the order of the query."""
         if self._refusals:
-            raise self._refusals[0]
+            raise self._refusals[min(self._refusals)]
 
-    def _run(self, part: FailureClass, check: Callable[[], None]) -> None:
+    def _run(self, place: int, part: FailureClass, check: Callable[[], None]) -> None:
         try:
             with attributed_to(part):
                 check()
         except TransientError:
             pass  # Spark's start is not held up for it
         except MillraceError as error:
-            self._refusals.append(error)
+            self._refusals[place] = error
+        except Exception:  # of a library: the run meets it again, and says what it means
+            log.debug("the check of a server failed", exc_info=True)
 
 
 def _all(spec: Spec, sources: Mapping[str, Source]) -> Iterator[tuple[FailureClass, Callable[[], None]]]:

@@ -81,7 +81,8 @@ class ObjectApi:
         """Create an object by server-side apply and return it, or the one there is, if it is the owner's.
 
         That one has not been seen by the watches yet, or never will be, because it has lost the label that they select;
-        then it gets it again. Another's object is left alone, also if it was created a moment ago.
+        then it gets it again. Another's object is left alone, also if it was created a moment ago. A PodGroup is not
+        watched, so the one there is gets updated.
 
         Raises:
             ObjectRefusedError: the API server rejects the object.
@@ -96,7 +97,7 @@ class ObjectApi:
                 raise
         if not owner.owns(found):
             raise NameTakenError(kind.name, metadata["name"])
-        if QUERY_LABEL in (found["metadata"].get("labels") or {}):
+        if kind is not POD_GROUPS and QUERY_LABEL in (found["metadata"].get("labels") or {}):
             return {**kind.type_meta, **found}
         return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
 

@@ -123,11 +123,15 @@ def condition(
 
 
 def merged(before: Iterable[Condition], current: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Return ``before`` updated with ``current``, ordered by type; an unchanged status keeps its transition time."""
+    """Return ``before`` updated with ``current``, ordered by type; an unchanged status keeps its transition time.
+
+    A wait for quota is another trouble than what follows it, so that does not count from when the wait began.
+    """
     result = {each.type: each for each in before}
     for each in current:
         old = result.get(each.type)
-        if old is not None and old.status is each.status:
+        waited = old is not None and old.reason == DegradedReason.EXECUTORS_QUEUED != each.reason
+        if old is not None and old.status is each.status and not waited:
             each = each.model_copy(update={"last_transition_time": old.last_transition_time})
         result[each.type] = each
     return tuple(result[type] for type in ConditionType if type in result)

@@ -251,7 +251,7 @@ def _step_to_apply(
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
     desired = _objects(observed, target, plan, defaults, auth or _UNKNOWN)
-    missing = observed.missing(desired)
+    missing = _to_apply(observed, desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
         actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
@@ -270,6 +270,14 @@ def _step_to_apply(
     applying = (ProgressingReason.APPLYING, names) if missing else None
     status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
     return Step(status, tuple(actions), _due(observed, target, now))
+
+
+def _to_apply(observed: ObservedQuery, desired: list[Manifest]) -> list[Manifest]:
+    """Return what is missing or differs; with a driver's StatefulSet also its PodGroup, which may be gone unseen."""
+    missing = observed.missing(desired)
+    if all(each["kind"] != "StatefulSet" or each["metadata"]["name"] != observed.owner.driver for each in missing):
+        return missing
+    return [each for each in desired if each["kind"] == POD_GROUP or each in missing]
 
 
 def _shown_name(observed: ObservedQuery, missing: Manifest) -> str:

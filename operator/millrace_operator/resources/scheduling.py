@@ -6,6 +6,7 @@ minimum of executors, is in ``gangs``. docs/schedulers.md says why.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from millrace_api.model.scheduling import BatchScheduler
 from millrace_api.model.streamquery import EXECUTOR, PARTITIONER, Spec, StreamQuery
 
 from .names import Manifest, Owner
+from .spec_changes import revision
 from .spec_values import pod_templates
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
@@ -45,6 +47,12 @@ _KUEUE_GATE = "kueue.x-k8s.io/"
 _NO_NODE = re.compile(r"\bnodes? (?:are|is) (?:un)?available\b")
 """Pattern of a scheduler's message about nodes: the pod's turn has come, and none of them can take it."""
 
+_WAITS = re.compile(r"\b(?:queues?|quotas?|gangs?|pod ?groups?|placeholders?|overused)\b", re.IGNORECASE)
+"""Pattern of a scheduler's message about the queue or the gang; all others are about the pod itself."""
+
+_NAMES = re.compile(r'"[^"]*"')
+"""Pattern of names in such a message, which may contain any word."""
+
 
 class QueueWait(NamedTuple):
     """A pod that waits in a queue; ``says`` is the scheduler's own message, empty if it says no more than that."""
@@ -75,7 +83,7 @@ def announced(template: Manifest, query: StreamQuery, owner: Owner, role: str) -
         case BatchScheduler.VOLCANO:
             annotations |= {VOLCANO_GROUP: owner.name, VOLCANO_QUEUE: scheduling.queue}
         case BatchScheduler.YUNIKORN:
-            labels |= {_YUNIKORN_APPLICATION: _application(owner, role), YUNIKORN_QUEUE: scheduling.queue}
+            labels |= {_YUNIKORN_APPLICATION: _application(query, owner, role), YUNIKORN_QUEUE: scheduling.queue}
             if role != PARTITIONER:
                 annotations[YUNIKORN_GROUP] = role
     if (name := SCHEDULER_NAMES.get(scheduling.scheduler)) is not None:
@@ -100,7 +108,7 @@ def queue_wait(pod: Manifest) -> QueueWait | None:
         is_held = any(each["name"].startswith(_KUEUE_GATE) for each in gates)
         return QueueWait(BatchScheduler.KUEUE, labels[KUEUE_QUEUE]) if is_held else None
     says = condition.get("message", "")
-    if _NO_NODE.search(says):
+    if says and (_NO_NODE.search(says) or not _WAITS.search(_NAMES.sub("", says))):
         return None
     scheduler = pod["spec"].get("schedulerName")
     if scheduler == SCHEDULER_NAMES[BatchScheduler.VOLCANO] and VOLCANO_QUEUE in annotations:
@@ -117,12 +125,15 @@ def is_announced(pod: Manifest) -> bool:
 
 
 def queued_by_template(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Yield the labels and annotations that announce pods to a batch scheduler beside ``spec.scheduling``."""
+    """Yield what announces pods to a batch scheduler beside ``spec.scheduling``: labels, annotations, schedulers."""
     for name in spec.labels or ():
         if _announces(name):
             yield f"spec.labels[{name}]", name
     for field, template in pod_templates(spec).items():
-        metadata = template.get("metadata")
+        metadata, pod = template.get("metadata"), template.get("spec")
+        scheduler = str(pod.get("schedulerName")) if isinstance(pod, Mapping) else ""
+        if scheduler in SCHEDULER_NAMES.values():
+            yield f"{field}.spec.schedulerName", scheduler
         for part in ("labels", "annotations"):
             found = metadata.get(part) if isinstance(metadata, Mapping) else None
             for name in found if isinstance(found, Mapping) else ():
@@ -134,12 +145,16 @@ def _announces(name: str) -> bool:
     return name.startswith(_ANNOUNCES) or name in _YUNIKORN_OLD
 
 
-def _application(owner: Owner, role: str) -> str:
-    """Return YuniKorn's id of an application, of which the first pod says what its gang is.
+def _application(query: StreamQuery, owner: Owner, role: str) -> str:
+    """Return YuniKorn's id of an application, of which the first pod says what its queue and its gang are.
 
     That has to be the driver. Partitioner replicas may come before it, so they are an application of their own.
+    YuniKorn ignores another queue or gang under an id that it knows, so each has an id of its own.
     """
-    return f"{owner.uid}-{PARTITIONER}" if role == PARTITIONER else owner.uid
+    if role == PARTITIONER:
+        queue = "" if query.spec.scheduling is None else query.spec.scheduling.queue
+        return f"{owner.uid}-{PARTITIONER}-{hashlib.sha256(queue.encode()).hexdigest()[:10]}"
+    return f"{owner.uid}-{revision(query.spec)}"
 
 
 def _not_scheduled(pod: Manifest) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What an error about a Secret says: never its value."""
+"""Changes to objects: an error about a Secret never has its value, and a PodGroup that is there is updated."""
 
 import json
 import logging
@@ -9,6 +9,7 @@ from kubernetes.client import ApiException
 
 from millrace_operator.kube.object_api import ObjectApi
 from millrace_operator.lifecycle.refusals import ObjectRefusedError
+from millrace_operator.resources.gangs import POD_GROUP, POD_GROUP_API
 from millrace_operator.resources.names import Owner
 
 
@@ -34,3 +35,29 @@ def test_a_refusal_of_a_secret_does_not_repeat_its_value(status, caplog):
     shown = f"{raised.value}{raised.value!r}{raised.getrepr(chain=True, showlocals=False)}{caplog.text}"
     assert "webhook refuses HIDDEN" in shown
     assert not [value for value in client.values if value in shown]
+
+
+class HoldingClient:
+    """A client of an API server that has a query's object already."""
+
+    def __init__(self, found):
+        self.found, self.patches = found, []
+
+    def request(self, method, path, query, body=None, content_type=None):
+        if method == "GET":
+            return {"items": [self.found]}
+        if body["metadata"].get("resourceVersion") is not None:
+            raise ApiException(status=409, reason="Conflict")
+        self.patches.append(body)
+        return body
+
+
+@pytest.mark.parametrize(("api", "kind", "is_updated"), [(POD_GROUP_API, POD_GROUP, True), ("v1", "Service", False)])
+def test_an_object_that_no_watch_reports_is_updated_where_it_is_there(api, kind, is_updated):
+    owner = Owner("default", "trips", "u")
+    found, wanted = (owner.manifest(api, kind, "trips", {"spec": {"queue": each}}) for each in "ab")
+    found["metadata"]["uid"] = "g"
+    client = HoldingClient(found)
+    made = ObjectApi(client).create(wanted, owner)
+    assert [each["metadata"]["uid"] for each in client.patches] == ["g"] * is_updated
+    assert made["spec"]["queue"] == ("b" if is_updated else "a")

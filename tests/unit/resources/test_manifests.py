@@ -9,7 +9,7 @@ import yaml
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 from millrace_operator.resources.names import Owner
 
-from .cases import AUTH, CASES, SMALLEST, UID, golden, objects_of, query_of
+from .cases import AUTH, CASES, ON_YUNIKORN, SMALLEST, UID, golden, objects_of, query_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -147,3 +147,18 @@ def test_memory_is_the_heap_and_what_is_beside_it():
     settings = files_of(found)["spark-defaults.conf"]
     assert f"spark.executor.memoryOverhead {256 + 4 * 256 + 409}m\n" in settings
     assert "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB 409\n" in settings
+
+
+def test_another_queue_or_gang_is_another_application_of_yunikorn():
+    """YuniKorn takes both from the first pod of an application, and ignores what later ones say."""
+
+    def applications(text):
+        sets = [each for each in objects_of(text) if each["kind"] == "StatefulSet"]
+        return [each["spec"]["template"]["metadata"]["labels"]["yunikorn.apache.org/app-id"] for each in sets]
+
+    before = applications(ON_YUNIKORN)
+    assert all(len(each) <= 63 for each in before)
+    queue = applications(ON_YUNIKORN.replace("root.team-a", "root.team-b"))
+    assert not set(before) & set(queue)
+    larger = applications(ON_YUNIKORN + "  driver: {memory: 8g}\n")
+    assert len(set(before) - set(larger)) == 1, "replicas have no gang"

@@ -72,6 +72,15 @@ def test_where_queues_are_restricted_a_template_may_not_name_one(part, name):
         assert problem.startswith(f'spec.labels[{name}]: "{name}" is not allowed in namespace cabs')
 
 
+@pytest.mark.parametrize("name", ["volcano", "yunikorn"])
+def test_where_queues_are_restricted_a_template_may_not_name_a_batch_scheduler(name):
+    """It would take the pods into its default queue."""
+    asked = query(driver__podTemplate={"spec": {"schedulerName": name}})
+    assert said(policy(), asked) == []
+    (problem,) = said(policy(queues=["*"]), asked)
+    assert problem.startswith(f'spec.driver.podTemplate.spec.schedulerName: "{name}" is not allowed in namespace cabs')
+
+
 def test_a_template_may_not_put_another_claim_in_the_place_of_an_allowed_one():
     other = {"spec": {"volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": "other"}}]}}
     asked = query(driver__podTemplate=other, executors__podTemplate=other)

@@ -103,3 +103,37 @@ def test_a_run_that_is_stopped_waits_no_longer(checks):
     begun.wait(lambda: True, PATIENT)
     assert not end.is_set()
     end.set()
+
+
+def test_of_two_refusals_that_of_a_source_counts(checks):
+    refused = threading.Event()
+
+    def second():
+        refused.wait()
+        raise MillraceError(Problem("no topic"))
+
+    def first():
+        try:
+            raise MillraceError(Problem("no login"))
+        finally:
+            refused.set()
+
+    begun = checks(second, first)
+    for thread in begun._threads:
+        thread.join()
+    with pytest.raises(MillraceError, match="no topic"):
+        begun.require_accepted()
+
+
+def test_an_error_of_a_library_is_left_to_the_run(checks, monkeypatch):
+    uncaught = []
+    monkeypatch.setattr(threading, "excepthook", uncaught.append)
+    begun = checks(refuses(RuntimeError("a library's")))
+    begun.wait(running, PATIENT)
+    begun.require_accepted()
+    assert not uncaught
+
+
+def test_a_run_that_is_stopped_ends_without_a_refusal(checks):
+    begun = checks(refuses(MillraceError(Problem("no login"))))
+    begun.wait(lambda: True, PATIENT)

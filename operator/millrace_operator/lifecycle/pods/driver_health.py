@@ -67,7 +67,7 @@ def created(pod: Manifest) -> datetime:
 def turn_of(pod: Manifest) -> datetime | None:
     """Return from when on a pod has to start: its creation, or when it got a node, if a batch scheduler admits it.
 
-    None before that: it may wait for its turn in a queue for hours, and no other spec would start earlier.
+    None before that: it may wait for its turn in a queue for hours, or have been admitted and find no node.
     """
     if not is_announced(pod):
         return created(pod)

@@ -27,8 +27,12 @@ def running_executors(observed: ObservedQuery) -> int:
 
 
 def pending_pods(observed: ObservedQuery) -> list[Manifest]:
-    """Return the pods of executors that are not ready, oldest first."""
-    return sorted((each for each in _own_pods(observed) if ready_since(each) is None), key=created)
+    """Return the pods of executors that are not ready: first those that may start, oldest first, then those in queues.
+
+    What is wrong with a pod that holds quota would not be seen behind one that waits for it.
+    """
+    pending = (each for each in _own_pods(observed) if ready_since(each) is None)
+    return sorted(pending, key=lambda each: (queue_wait(each) is not None, created(each)))
 
 
 def missing_executors(observed: ObservedQuery) -> str:
@@ -60,7 +64,7 @@ def executors_pending(observed: ObservedQuery, now: datetime) -> tuple[DegradedR
 
 
 def executors_queue(observed: ObservedQuery) -> bool:
-    """Return whether the executor that has been pending for longest waits in the queue of a batch scheduler."""
+    """Return whether all executors that are pending wait in the queue of a batch scheduler."""
     pending = pending_pods(observed)
     return bool(pending) and queue_wait(pending[0]) is not None
 
