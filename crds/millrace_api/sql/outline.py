@@ -69,8 +69,8 @@ def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
 
     state, texts = parts(calls), tuple(map(to_sql, keys))
     _as_recorded(query)
-    layout = parts(_aggregates(items, by_level=True, known=True))
-    return Outline(state, where, layout, texts, calls, recorded)
+    known = _aggregates(items, by_level=True, known=True)
+    return Outline(state, where, parts(known) if keys or known else {}, texts, calls, recorded)
 
 
 def aggregate_text(call: str) -> str:

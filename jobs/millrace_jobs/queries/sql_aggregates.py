@@ -113,13 +113,12 @@ def split_aggregates(
     for call in (call for item in items for call in _aggregate_calls(item)):
         calls.setdefault(_canonical(call), call)
     for index, (text, counted) in enumerate(_held_first(calls, held)):
-        call = calls.get(text)
-        if call is None:
+        if text not in calls:
             yield _only_held(counted, index, type_of)
             continue
-        compiled = compile_aggregate(call, index, type_of, tables=tables, own=own)
+        compiled = compile_aggregate(calls[text], index, type_of, tables=tables, own=own)
         if isinstance(compiled, str):
-            raise NotRoutableError(compiled, call)
+            raise NotRoutableError(compiled, calls[text])
         yield compiled
 
 

@@ -170,6 +170,7 @@ def test_aggregates_that_only_spark_knows_keep_their_places_in_its_plan(log, cal
     assert native["list of aggregates"] == "COUNT(*)"  # as earlier checkpoints have it
     with pytest.raises(MillraceError, match="was made with list of aggregates"):
         check_changes(first, moved, log, native)
+    assert Native(parsed_query(f"SELECT {call} FROM trips"), "").layout() == {}
 
 
 def test_columns_that_from_renames_belong_to_the_state(log):
