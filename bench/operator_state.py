@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace_jobs.queries.tables.operators.interface import TableOperator
-from staged_queries import Event, StagedQuery
+from tests.staged_queries import Event, StagedQuery
 
 BATCH = 10_000
 GAP = 1_000

@@ -23,7 +23,7 @@ from millrace_jobs.places import Place, files_below, within
 _VERSION = re.compile(r"(\d+)\.(?:zip|snapshot|changelog|delta)")
 _WHOLE = (".zip", ".snapshot")
 _VERSION_WITH_ID = re.compile(r"(\d+)_.+\.(?:zip|snapshot|changelog|delta)")
-"""Names under ``spark.sql.streaming.stateStore.checkpointFormatVersion`` 2, which the commit log tells apart."""
+"""Names under ``spark.sql.streaming.stateStore.checkpointFormatVersion`` 2; the commit log has the ids."""
 
 _SHARED = ("SSTs", "logs")
 _LOGS = ("offsets", "commits")

@@ -156,7 +156,7 @@ def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
         raise
     remove_all(target)
     message = f"no snapshot of {root} could be taken: its files are replaced faster than they are kept ({missing})"
-    raise MillraceError(Problem(message, "try again; if it fails again, millrace checkpoint show says what is there"))
+    raise MillraceError(Problem(message, "try again; if it fails again, write a longer batchInterval"))
 
 
 def _claim(target: Place) -> None:
