@@ -17,6 +17,7 @@ from typing import Any
 
 from millrace_api.model.changes import ChangeVerdict, CheckpointChange, checkpoint_changes, verdict_of
 from millrace_api.model.streamquery import Emit, StreamQuery
+from millrace_api.sql.merged_parts import merges_parts
 from millrace_api.sql.outline import AGGREGATES, Outline, columns_in, outline
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.schema_ddl import Column, parse_schema
@@ -142,9 +143,13 @@ def _compare_sql(
 
 def _merges_parts(query: StreamQuery, parts: Outline) -> bool:
     """Whether each aggregate of a query has columns of its own in the state, as far as its spec and SQL say."""
-    holds_back = query.spec.additional_outputs is not None or query.spec.emit is Emit.ON_WINDOW_END
-    of_tables = any(source.table is not None for source in query.spec.sources.values())
-    return not of_tables and parts.merges_parts(holds_back=holds_back)
+    spec = query.spec
+    holds_back = spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END
+    is_changelog = spec.sink.has_changelog and spec.emit is Emit.ON_UPDATE and spec.additional_outputs is None
+    of_tables = any(source.table is not None for source in spec.sources.values())
+    if of_tables or spec.sink.has_history or is_changelog:
+        return False
+    return merges_parts(parts, spec.sources, _declared(query), holds_back=holds_back)
 
 
 def _moves_columns(before: StreamQuery, now: StreamQuery, made: Outline, wanted: Outline) -> bool:
@@ -181,8 +186,12 @@ def _outline(query: StreamQuery) -> Outline:
 
 def _columns(query: StreamQuery) -> frozenset[str]:
     """Return the names of the declared columns, in lower case."""
+    return frozenset(column.name.lower() for column in _declared(query))
+
+
+def _declared(query: StreamQuery) -> tuple[Column, ...]:
     schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
-    return frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
+    return tuple(column for schema in schemas for column in parse_schema(schema))
 
 
 def _difference(old: Any, new: Any) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.merged_parts import AVERAGED_DIGITS
 from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.aggregates.reducing import Reduce
 
@@ -102,8 +103,8 @@ def compile_aggregate(
     has_order = tables and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
     if value and not has_order and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
-    if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
-        return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
+    if isinstance(function, exp.Avg) and _digits(type_of(value)) > AVERAGED_DIGITS:
+        return f"the average of a {type_of(value).upper()} can be merged exactly only up to {AVERAGED_DIGITS} digits"
     if isinstance(function, exp.Quantile | exp.ApproxQuantile) and _fraction(function) is None:
         return f"{to_sql(call)} has a percentage that is not a number from 0 to 1"
     parts, finish = split(function, value, f"a{index}", type_of)
@@ -151,8 +152,6 @@ def _largest_pair(function: exp.ArgMax | exp.ArgMin) -> exp.Expr:
 
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_AVERAGED_DIGITS = 14
-"""Digits of a DECIMAL up to which ``_avg`` equals Spark's own average, in groups of up to 10 billion records."""
 
 
 def _digits(spark_type: str) -> int:
@@ -307,8 +306,8 @@ def _sum_distinct(call: exp.Expr, function: exp.Sum | exp.Avg, name: str, type_o
     kind = type_of(value)
     if not is_scalar(kind):
         return f"{to_sql(call)} is over {kind}, which operators cannot add"
-    if averages and _digits(kind) > _AVERAGED_DIGITS:
-        return f"the average of a {kind.upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
+    if averages and _digits(kind) > AVERAGED_DIGITS:
+        return f"the average of a {kind.upper()} can be merged exactly only up to {AVERAGED_DIGITS} digits"
     if not _is_number(kind):
         value = f"CAST({value} AS DOUBLE)"
     elif averages and kind.endswith("int"):

@@ -16,7 +16,7 @@ from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
-from millrace_jobs.queries.state_layout import held_aggregates, same_sql
+from millrace_jobs.queries.state_layout import held_aggregates, same_entry
 from millrace_jobs.time_texts import time_text
 
 
@@ -49,7 +49,7 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
         return
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name), now.get(name)
-        if not same_sql(old, new):
+        if not same_entry(name, old, new):
             what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
             hint = f"write the query as it was, or start over with {ANOTHER_CHECKPOINT}"
             raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot be continued: {what}", hint))

@@ -14,14 +14,12 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.sql.dialect import StreamingSql, parse_expression, to_sql
 from millrace_api.sql.groups import is_aggregate, is_window
 from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
+from millrace_api.sql.merged_parts import LONGEST_WINDOW
 from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
 from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.windows import Window
-
-_LONGEST_WINDOW = 36_500 * 86_400_000_000
-"""Microseconds; the ends of longer windows may not be times that Arrow and Python can hold."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def parse_window(call: exp.Expr, timestamps: set[str]) -> Window:
         found = window_lengths(call)
     except LengthError as error:
         raise NotRoutableError(f"a length of its window cannot be read: {error}") from None
-    if found.size > _LONGEST_WINDOW:
+    if found.size > LONGEST_WINDOW:
         raise NotRoutableError("its window is longer than a hundred years")
     return Window(column.name, found.size, found.slide, found.start)
 
@@ -113,26 +111,29 @@ def split_aggregates(
     items = [*select.expressions, *filter(None, [select.args.get("having")])]
     calls: dict[str, exp.Expr] = {}
     for call in (call for item in items for call in _aggregate_calls(item)):
-        calls.setdefault(to_sql(call), call)
-    ordered = _held_first(calls, held)
-    for index, (text, call) in enumerate(ordered.items()):
+        calls.setdefault(_canonical(call), call)
+    for index, (text, counted) in enumerate(_held_first(calls, held)):
         if text not in calls:
-            yield _only_held(call, index, type_of)
+            yield _only_held(counted, index, type_of)
             continue
-        compiled = compile_aggregate(call, index, type_of, tables=tables, own=own)
+        compiled = compile_aggregate(calls[text], index, type_of, tables=tables, own=own)
         if isinstance(compiled, str):
-            raise NotRoutableError(compiled, call)
+            raise NotRoutableError(compiled, calls[text])
         yield compiled
 
 
-def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
-    """Return the calls by their SQL, those of the state first, as the query writes them."""
-    written = {aggregate_text(text): text for text in calls}
-    ordered: dict[str, exp.Expr] = {}
-    for call in held:
-        text = written.get(aggregate_text(to_sql(call)), to_sql(call))
-        ordered[text] = calls.get(text, call)
-    return {**ordered, **calls}
+def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> list[tuple[str, exp.Expr]]:
+    """Return the calls with their spelling, those of the state first.
+
+    A state of an earlier version can have columns for each of two spellings of one call. All of them keep their places.
+    """
+    counted = [(_canonical(call), call) for call in held]
+    known = {text for text, _ in counted}
+    return [*counted, *((text, call) for text, call in calls.items() if text not in known)]
+
+
+def _canonical(call: exp.Expr) -> str:
+    return aggregate_text(to_sql(call))
 
 
 def _only_held(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate:
@@ -170,8 +171,11 @@ def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[
 
 
 def _quoted(node: exp.Expr) -> str:
-    """Return SQL in which a name looks the same with and without backquotes."""
-    return node.sql(dialect=StreamingSql, identify=True)
+    """Return SQL in which a name looks the same with and without backquotes, in upper and in lower case."""
+    copied = node.copy()
+    for name in copied.find_all(exp.Identifier):
+        name.set("this", name.name.lower())
+    return copied.sql(dialect=StreamingSql, identify=True, copy=False)
 
 
 def longest_window(query: ParsedQuery) -> int:

@@ -14,7 +14,7 @@ from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import lookup_columns, output_keys
-from millrace_jobs.queries.state_layout import continue_from, held_aggregates, spec_to_continue
+from millrace_jobs.queries.state_layout import continue_from, recorded_aggregates, spec_to_continue
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.inputs import user_schemas
 from millrace_jobs.run.lookups import TableLookups, service_settings
@@ -54,7 +54,7 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
     setup.step("compiling the query")
     spark, checkpoint, tables = opened.spark, opened.checkpoint, opened.tables
     spec = spec_to_continue(setup.spec, checkpoint.layout)
-    held = held_aggregates(checkpoint.layout)
+    held = recorded_aggregates(checkpoint.layout)
     compiled = compile_query(spark, spec, user_schemas(setup.spec, opened.sources), held)
     for name, rows in opened.static_tables.items():
         spark.createDataFrame(rows).persist().createOrReplaceTempView(name)

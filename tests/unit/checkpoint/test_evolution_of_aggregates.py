@@ -1,11 +1,15 @@
 """Which aggregates of a query may move, leave and return on a checkpoint, and the verdicts on changes."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.changes import ChangeVerdict, CheckpointChange
+from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
-from millrace_jobs.checkpoint.evolution import check_changes
+from millrace_jobs.checkpoint.evolution import check_changes, check_layout
+from millrace_jobs.queries.native.native import Native
 
 from .changed_queries import FILES, SQL, a_query, changed
 
@@ -123,3 +127,57 @@ def test_having_may_come_and_go_unless_that_moves_columns_without_names(log):
         assert check_changes(with_sql(sql), with_sql(sql.replace(" HAVING count(*) > 1", "")), log, layout) == ()
     with pytest.raises(MillraceError, match="with another use of HAVING: Spark keeps the columns of its state"):
         check_changes(with_sql(NESTED), with_sql(NESTED.replace(" HAVING count(*) > 1", "")), log, older)
+
+
+def test_names_count_as_spark_reads_them_with_and_without_quotes(log):
+    odd = {**FILES, "schema": "at TIMESTAMP, city STRING, fare DOUBLE, `a b` INT, `a-b` INT, a INT, b INT"}
+    several, one = (with_sql(SQL.replace(SAVED[0], each), odd) for each in ("sum(`a b`), sum(`A-b`)", "sum(`a-B`)"))
+    layout = layout_of("SUM(`a b`)", "SUM(`a-b`)", "COUNT(*)")
+    (remark,) = check_changes(several, one, log, layout)
+    assert "SUM(`a b`) is no longer in the results" in remark
+    with pytest.raises(MillraceError, match=r"the state has no values of SUM\(a - b\)"):
+        check_changes(several, with_sql(SQL.replace(SAVED[0], "sum(a - b)"), odd), log, layout)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other", "same"),
+    [
+        ("aggregates", ["SUM(`v`)"], ["SUM(v)"], True),
+        ("aggregates", ["SUM(`V`) FILTER(WHERE N > 1)"], ["SUM(v) FILTER(WHERE `n` > 1)"], True),
+        ("aggregates", ["SUM(`a-b`)"], ["SUM(a - b)"], False),
+        ("aggregates", ["SUM(v)", "COUNT(*)"], ["COUNT(*)", "SUM(v)"], False),
+        ("keys", ["`City`"], ["city"], True),
+        ("keys", ["city = 'A'"], ["city = 'a'"], False),
+        ("states", ["Total: double"], ["total: double"], False),
+    ],
+)
+def test_entries_of_layouts_are_compared_as_sql(log, name, one, other, same):
+    with nullcontext() if same else pytest.raises(MillraceError, match=f"the state's {name} was"):
+        check_layout({name: one}, {name: other}, log)
+
+
+@pytest.mark.parametrize("name", ["fare", "`Fare`", "`a b`", "`a-b`", "`current_date`"])
+def test_checkpoints_record_names_of_native_queries_without_quotes(name):
+    plain = name.strip("`").lower()
+    parsed = parsed_query(f"SELECT max({name}) FROM trips GROUP BY {name}")
+    assert Native(parsed, "").layout() == {"FROM": "trips", "GROUP BY": plain, "list of aggregates": f"MAX({plain})"}
+
+
+@pytest.mark.parametrize("call", ["try_sum(fare)", "std(fare)", "any(fare > 1)", "every(fare > 1)"])
+def test_aggregates_that_only_spark_knows_keep_their_places_in_its_plan(log, call):
+    first, moved = (with_sql(f"SELECT {items} FROM trips") for items in (f"{call}, count(*)", f"count(*), {call}"))
+    native = Native(parsed_query(first.spec.query.sql), "").layout()
+    assert native["list of aggregates"] == "COUNT(*)"  # as earlier checkpoints have it
+    with pytest.raises(MillraceError, match="was made with list of aggregates"):
+        check_changes(first, moved, log, native)
+    assert Native(parsed_query(f"SELECT {call} FROM trips"), "").layout() == {}
+
+
+def test_columns_that_from_renames_belong_to_the_state(log):
+    first, changed_names = (
+        with_sql(f"SELECT sum(x) FROM trips AS t({names}) GROUP BY city") for names in ("x, y, city", "y, x, city")
+    )
+    native = Native(parsed_query(first.spec.query.sql), "").layout()
+    assert native["FROM"] == "trips"  # as earlier checkpoints have it
+    with pytest.raises(MillraceError, match=r"was made with FROM trips AS t\(x, y, city\)"):
+        check_changes(first, changed_names, log, native)

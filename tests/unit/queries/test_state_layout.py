@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.queries.state_layout import continue_from, held_aggregates
+from millrace_jobs.queries.state_layout import continue_from, held_aggregates, recorded_aggregates
 from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import Grouping, Join, Scan, Selection, emits_at_once
@@ -88,6 +88,7 @@ def test_the_state_of_groups_has_its_aggregates_in_order_unless_an_earlier_versi
     before = {name: value for name, value in now.items() if name != "columns"}
     continued = continue_from(grouped(), "SELECT 1", before)[0].execution
     assert (continued.in_order, continued.layout(), held_aggregates(before)) == (False, before, ())
+    assert recorded_aggregates(before) == ("COUNT(*)",)  # with which it is compiled, so that no part is lost
 
 
 def test_operators_on_tables_have_always_had_the_aggregates_in_order():
@@ -98,4 +99,4 @@ def test_operators_on_tables_have_always_had_the_aggregates_in_order():
 
 def test_no_state_of_another_kind_has_aggregates_to_find():
     for layout in (None, {"text": "SELECT 1"}, compiled(VIEWS).execution.layout()):
-        assert held_aggregates(layout) == ()
+        assert held_aggregates(layout) == recorded_aggregates(layout) == ()

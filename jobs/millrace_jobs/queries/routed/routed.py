@@ -46,7 +46,7 @@ from millrace_jobs.queries.routed.merge import (
     single_record_partials,
     window_from_start,
 )
-from millrace_jobs.queries.state_layout import AGGREGATES, COLUMNS, IN_ORDER, MERGE, PARTITIONS, STAGES
+from millrace_jobs.queries.state_layout import AGGREGATES, COLUMNS, IN_ORDER, KEYS, MERGE, PARTITIONS, STAGES
 from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.selection.costs import Prior, Resources, python_prior, sql_prior
@@ -239,7 +239,7 @@ class Routed(Execution):
         own = [part.aggregator for part in self.aggregation.parts if part.aggregator is not None]
         held = own and not self.aggregation.emits_at_once(self.ahead)  # emitted rows, and those held back, are state
         return {
-            "keys": [key.sql for key in self.aggregation.keys],
+            KEYS: [key.sql for key in self.aggregation.keys],
             "window": window,
             AGGREGATES: [aggregate.call for aggregate in self.aggregation.aggregates],
             "types": [str(field.type) for field in self.reduction.schema],

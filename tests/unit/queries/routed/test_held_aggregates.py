@@ -10,10 +10,13 @@ from sqlglot import transpile
 
 from millrace_api.errors import MillraceError
 from millrace_api.sql.dialect import StreamingSql
+from millrace_api.sql.outline import aggregate_text, outline
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.routed.aggregation import aggregation_of
+from millrace_jobs.queries.state_layout import same_entry
 
 SCHEMA = pa.schema([("k", pa.string()), ("N", pa.int64()), ("v", pa.int64())])
+ODD = pa.schema([*SCHEMA, *((name, pa.int64()) for name in ("a b", "a-b", "v-n", "current_date"))])
 CALLS = ("count(*)", "count(v)", "sum(n)", "sum(v)", "avg(n)", "min(v)", "max(n)", "sum(n) FILTER (WHERE v > 1)")
 SHOWN = ("{}", "abs(abs({})) + 1", "coalesce({}, 7)")
 
@@ -23,7 +26,7 @@ def type_of(sql):
 
 
 def routed(sql, held=(), types=type_of):
-    return aggregation_of(parsed_query(sql), {"t": SCHEMA}, types, held=held)
+    return aggregation_of(parsed_query(sql), {"t": ODD}, types, held=held)
 
 
 @st.composite
@@ -113,6 +116,96 @@ def test_new_aggregates_come_after_those_of_the_state():
 def test_calls_of_the_state_are_spelled_as_the_source_is_now():
     found = routed("SELECT count(*) FROM t", ["SUM(n)", "COUNT(*)"])
     assert [(part.name, part.input) for part in found.parts] == [("a0", "N"), ("a1", "")]
+
+
+def calls(found):
+    return [aggregate.call for aggregate in found.aggregates]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT k, sum(v), sum(`v`), count(*) FROM t GROUP BY k", ["SUM(v)", "COUNT(*)"]),
+        ("SELECT k, sum(v) AS a, SUM(V) AS b, sum(t.`V`) AS c FROM t GROUP BY k", ["SUM(v)"]),
+        ("SELECT sum(`a b`), sum(`a-b`), sum(v) FROM t", ["SUM(`a b`)", "SUM(`a-b`)", "SUM(v)"]),
+        ("SELECT sum(`v-n`), sum(v-n) FROM t HAVING sum(`V-N`) > sum(V - N)", ["SUM(`v-n`)", "SUM(v - N)"]),
+        ("SELECT sum(`current_date`), max(current_date) FROM t", ["SUM(`current_date`)", "MAX(CURRENT_DATE)"]),
+        (
+            "SELECT sum(v) FILTER (WHERE `N` > 1), sum(v) FILTER (WHERE n > 1), sum(v) FROM t",
+            ["SUM(v) FILTER(WHERE `N` > 1)", "SUM(v)"],
+        ),
+        (
+            "SELECT sum(aggregate(array(v), 0, (A, x) -> A + x)), sum(aggregate(array(v), 0, (a, X) -> a + X)) FROM t",
+            ["SUM(AGGREGATE(ARRAY(v), 0, (A, x) -> A + x))"],
+        ),
+    ],
+)
+def test_a_call_has_columns_once_however_it_is_written_and_the_same_ones_at_the_next_start(sql, expected):
+    first = routed(sql)
+    assert calls(first) == expected
+    for held in (calls(first), [*map(aggregate_text, expected)]):
+        again = routed(sql, held)
+        assert (calls(again), again.parts, again.select) == (expected, first.parts, first.select)
+
+
+@pytest.mark.parametrize("sql", ["SELECT k, sum(v), sum(`v`), count(*) FROM t GROUP BY k", "SELECT sum(`V`) FROM t"])
+def test_a_state_with_columns_for_two_spellings_of_a_call_keeps_both(sql):
+    held = ["SUM(v)", "SUM(`v`)", "COUNT(*)"]
+    found = routed(sql, held)
+    assert [part.name for part in found.parts] == ["a0", "a1", "a2"]
+    assert same_entry("aggregates", held, calls(found))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sum(v) FILTER (WHERE `K` = 'it''s')",
+        r"sum(v) FILTER (WHERE k = 'it\'s \\ x')",
+        'max(k) FILTER (WHERE k <> "Q")',
+        r"max(r'\d')",
+        "sum(v) FILTER (WHERE NOT k <=> 'x')",
+        "sum(CAST(k AS DECIMAL(10, 2)))",
+        "sum(`V`::int)",
+        "sum(double(v))",
+        "sum(try_cast(k AS int))",
+        "sum(- -v)",
+        "sum(((v) + 1) * 2)",
+        "sum(v DIV 2 + v % 2)",
+        "sum(1.5BD * v)",
+        "max(`K` || /* or B */ 'a')",
+        "count(k RLIKE 'a.*')",
+        "max(k LIKE 'a\\_%' ESCAPE '/')",
+        "max(substr(k FROM 1 FOR 2))",
+        "max(extract(YEAR FROM to_date(k)))",
+        "sum(CASE WHEN t.`V` BETWEEN 1 AND 2 THEN n END)",
+        "max(INTERVAL 1 DAY)",
+    ],
+)
+def test_a_call_is_found_by_the_text_that_the_checkpoint_has_of_it(call):
+    shown = f"SELECT k, abs(abs({call})) AS x, count(*) AS c FROM t GROUP BY k HAVING {call} IS NOT NULL OR x > 1"
+    first = routed(shown)
+    again, left = routed(shown, calls(first)), routed("SELECT count(*) FROM t GROUP BY k", calls(first))
+    assert (again.aggregates, again.select, again.having) == (first.aggregates, first.select, first.having)
+    assert left.aggregates == first.aggregates
+    seen = outline(parsed_query(shown), frozenset()).aggregates
+    assert sorted(map(aggregate_text, calls(first))) == sorted(seen)
+
+
+@pytest.mark.parametrize(
+    ("call", "other"),
+    [
+        ("sum(v)", "sum(v) FILTER (WHERE n > 1)"),
+        ("sum(v) FILTER (WHERE n > 1)", "sum(v) FILTER (WHERE n >= 1)"),
+        ("sum(v)", "sum(CAST(v AS DOUBLE))"),
+        ("count(*)", "count(v)"),
+        ("max(k) FILTER (WHERE k = 'A')", "max(k) FILTER (WHERE k = 'a')"),
+    ],
+)
+def test_another_filter_or_type_is_another_aggregate(call, other):
+    held = calls(routed(f"SELECT {call} FROM t"))
+    found = calls(routed(f"SELECT {other} FROM t", held))
+    assert len(found) == 2
+    assert found[:1] == held
 
 
 @pytest.mark.parametrize("call", ["SUM(gone)", "MY_OWN(v)"])
