@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.snapshots import restore, take, verify
 from millrace_jobs.places import Place
 
-from .test_checkpoint_command import made, query  # noqa: F401
+from .made_checkpoints import counting_query, made
 
 
-def test_a_snapshot_is_taken_while_a_driver_holds_the_checkpoint(
-    tmp_path: Path,
-    place: Place,
-    query: StreamQuery,  # noqa: F811
-) -> None:
+def test_a_snapshot_is_taken_while_a_driver_holds_the_checkpoint(tmp_path: Path, place: Place) -> None:
+    query = counting_query(tmp_path)
     driver = made(place, query)
     driver.open(query)
     taken = take(place, "one")
