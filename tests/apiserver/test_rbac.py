@@ -203,6 +203,7 @@ def test_no_rule_is_for_everything() -> None:
     assert "*" not in json.dumps(RULES)
 
 
+@pytest.mark.in_turn
 def test_an_operator_of_one_namespace_needs_no_right_beyond_that(
     plane: ControlPlane, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:

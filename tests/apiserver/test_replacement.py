@@ -16,7 +16,7 @@ from .observed import status_of, wait_until
 from .operators import running_operator
 from .played_pods import NAME, POD, Kubectl, become_healthy, fail, pod, show, stamp
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(1800)]
 
 CHANGED = SMALLEST + "  image: example.org/other:2\n"
 BROKERS = '{bootstrapServers: "kafka-2:9092", topic: trips}'
