@@ -185,7 +185,7 @@ class Story:
 
     def _note_read(self) -> None:
         """Note which version has read the files since the step before."""
-        read = int(Checkpoint(self.root).committed()["events"]["position"])
+        read = _read_by(Checkpoint(self.root))
         new = read - len(self.line.versions)
         assert new >= 0
         self.line = replace(self.line, versions=self.line.versions + (self.version,) * new)
@@ -194,7 +194,7 @@ class Story:
         place = Checkpoint(self.root / "snapshots" / f"s{number}")
         last = place.last_batch().committed
         assert last is not None
-        read = int(place.committed()["events"]["position"])
+        read = _read_by(place)
         line = Line(self.line.versions[:read], (*self.line.sinks, (self.sink, last)))
         self.taken[number] = (self.root, line)
 
@@ -224,7 +224,7 @@ class Story:
     def _run(self, how: str) -> None:
         self._millrace("run", self._query(), how)
         assert Checkpoint(self.root).last_batch().unfinished is None
-        assert int(Checkpoint(self.root).committed()["events"]["position"]) == len(self.files)
+        assert _read_by(Checkpoint(self.root)) == len(self.files)
 
     def _millrace(self, *arguments: str) -> Result:
         result = self.project.millrace(*arguments)
@@ -263,16 +263,25 @@ class Story:
             self._millrace(*command)
             assert Checkpoint(self.root).state_partitions == partitions
             return
-        before = files_of(self.root)
+        before = self._kept()
         self.project.millrace(*command).assert_failed(f"batch {unfinished} of the checkpoint", "is not finished")
-        assert files_of(self.root) == before
+        assert self._kept() == before
+
+    def _kept(self) -> dict[str, bytes]:
+        """Return the files of the checkpoint without the lease, which a killed process leaves."""
+        return {name: content for name, content in files_of(self.root).items() if name != "lease.json"}
 
     def _refuse_unknown(self) -> None:
         changed = replace(self.version, aggregates=(*self.version.aggregates, UNKNOWN))
-        before = files_of(self.root)
+        before = self._kept()
         refused = self.project.millrace("run", self._query(version=changed), "--available-now")
         refused.assert_failed(f"the state has no values of {CALLS[UNKNOWN].replace('sum', 'SUM')} from the records")
-        assert files_of(self.root) == before
+        assert self._kept() == before
+
+
+def _read_by(checkpoint: Checkpoint) -> int:
+    """Return the number of files whose batches are committed."""
+    return int(checkpoint.committed()["events"]["position"]["files"])
 
 
 def _columns(whole: Written, names: tuple[str, ...]) -> list[Row]:
