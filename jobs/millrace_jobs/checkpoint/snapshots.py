@@ -2,8 +2,8 @@
 
 A snapshot is in ``snapshots/NAME`` of its checkpoint, with the files of a checkpoint that no driver holds, and
 ``snapshot.json``, which has the size and the digest of every other file, and a digest of what it says itself. It is
-written last: without it, a snapshot is not whole. In a folder, Spark's files are hard links: Spark replaces files, and never changes one in place. In an object
-store, the store copies them.
+written last: without it, a snapshot is not whole. In a folder, Spark's files are hard links: Spark replaces files, and
+never changes one in place. In an object store, the store copies them.
 
 What sources, tables and policies record belongs to no batch. It is copied first, and counts only if the batch is still
 the last one committed afterwards: a driver that died in that moment would have left the same.
