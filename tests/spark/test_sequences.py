@@ -50,7 +50,7 @@ from .tables import parquet
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 STEPS = 10
-MORE = pytest.mark.slow(minutes=0.8)
+MORE = pytest.mark.slow(minutes=1.3)
 PLAN = "{algorithm: hash, replicas: 1, parallelism: 2}\n"
 
 
