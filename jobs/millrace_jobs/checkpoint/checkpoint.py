@@ -27,7 +27,14 @@ from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
 from millrace_jobs.checkpoint.snapshots import require_no_snapshot
-from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
+from millrace_jobs.checkpoint.spark_folder import (
+    PARTITIONS,
+    SparkLog,
+    damaged,
+    possible_folders,
+    recover,
+    swap_in_copy,
+)
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.places import Place, may_be_away, remove_all
@@ -220,7 +227,7 @@ class Checkpoint(SparkLog):
     @property
     def state_partitions(self) -> int:
         """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
-        return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
+        return int(self.settings().get(PARTITIONS, self._require_marker().state_partitions))
 
     def replace_spark(self, copy: Path) -> None:
         """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
