@@ -1,6 +1,6 @@
 """Snapshots that a driver takes by itself: when the next one is due, which ones are removed, and how one is taken.
 
-They are told apart from those of a person by the reason in their manifest, not by their names.
+The reason in its manifest makes a snapshot the driver's own, not its name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RETRY = timedelta(minutes=10)
 """Time after a failure until the next attempt, at most."""
 
 _WAIT = timedelta(seconds=10)
-"""Time after which it is looked again whether a first batch is finished, at most."""
+"""Time until the next look for a first finished batch, at most."""
 
 
 class SnapshotSchedule:
@@ -81,7 +81,7 @@ def expired(found: Sequence[Snapshot], keep: int, max_age: timedelta | None, now
 
 
 @dataclass(frozen=True)
-class Attempt:
+class SnapshotAttempt:
     """What an attempt to take an automatic snapshot has come to.
 
     Attributes:
@@ -97,7 +97,7 @@ class Attempt:
 
 def take_automatically(
     root: Place, reason: SnapshotReason, keep: int, max_age: timedelta | None, now: datetime
-) -> Attempt:
+) -> SnapshotAttempt:
     """Take a snapshot, unless there is one of the newest finished batch, and remove those that are expired.
 
     Parts of earlier attempts, of drivers that died, are removed first. Only the driver of a checkpoint may call it.
@@ -113,7 +113,7 @@ def take_automatically(
     spark = root / "spark" if isinstance(root, Path) else spark_place(root)
     batch, found = SparkLog(spark).last_batch().committed, snapshots_of(root)
     if batch is None:
-        return Attempt(None)
+        return SnapshotAttempt(None)
     newest = next((each for each in reversed(found) if each.reason.is_automatic and each.batch == batch), None)
     is_new = newest is None
     if newest is None:
@@ -124,7 +124,7 @@ def take_automatically(
     outdated = expired(found, keep, max_age, now)
     for each in outdated:
         remove(place_of_snapshot(root, each.name))
-    return Attempt(newest, is_new, tuple(each.name for each in outdated))
+    return SnapshotAttempt(newest, is_new, tuple(each.name for each in outdated))
 
 
 def name_at(now: datetime, reason: SnapshotReason) -> str:

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,14 +32,14 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SnapshotOutcome:
     """What an attempt has come to.
 
     Attributes:
         error: why it failed; None if it did not.
         name: name of the newest automatic snapshot, which has the newest finished batch; None if there is none yet.
         batch: its batch.
-        bytes: size of its files.
+        size: bytes of its files.
         is_new: whether it was taken now.
         removed: names of the snapshots that were removed.
         seconds: time that the attempt took.
@@ -47,7 +48,7 @@ class Outcome:
     error: str | None = None
     name: str | None = None
     batch: int = 0
-    bytes: int = 0
+    size: int = 0
     is_new: bool = False
     removed: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -67,10 +68,11 @@ class SnapshotProcess:
 
     def __init__(self, root: Place, reason: SnapshotReason, keep: int, max_age: timedelta | None) -> None:
         command = [sys.executable, "-P", "-m", "millrace_jobs.checkpoint.snapshot_process"]
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it is read when the process has ended
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=self._output,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the driver
         )
@@ -86,16 +88,17 @@ class SnapshotProcess:
         """Whether it has no outcome yet."""
         return self._process.poll() is None
 
-    def outcome(self, given_up: Callable[[], bool]) -> Outcome | None:
+    def outcome(self, given_up: Callable[[], bool]) -> SnapshotOutcome | None:
         """Wait for the outcome and return it; None if it was ended early, since ``given_up`` returned True."""
         while self.is_running and not given_up():
             time.sleep(_POLL_SECONDS)
-        is_early = self.is_running
+        if self.is_running:
+            self.close()
+            return None
+        self._output.seek(0)
+        line = self._output.read()
         self.close()
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
-            line = output.read()
-        return None if is_early else Outcome.parsed(line)
+        return SnapshotOutcome.parsed(line)
 
     def close(self) -> None:
         """End the process, if it still runs; what it leaves is removed by the next one."""
@@ -105,25 +108,26 @@ class SnapshotProcess:
         if self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
+        self._output.close()
 
 
-def _attempt(order: dict[str, Any]) -> Outcome:
+def _attempt(order: dict[str, Any]) -> SnapshotOutcome:
     began = time.monotonic()
     age = None if order["max_age"] is None else timedelta(seconds=order["max_age"])
     reason, now = SnapshotReason(order["reason"]), datetime.now(UTC)
     try:
         found = take_automatically(place_of(order["root"]), reason, order["keep"], age, now)
     except MillraceError as error:
-        return Outcome(error=str(error))
+        return SnapshotOutcome(error=str(error))
     except OSError as error:
-        return Outcome(error=f"{error.filename or order['root']}: {error.strerror or error}")
+        return SnapshotOutcome(error=f"{error.filename or order['root']}: {error.strerror or error}")
     except Exception as error:  # whatever it is, the driver is to show it
-        return Outcome(error=repr(error))
+        return SnapshotOutcome(error=repr(error))
     newest = found.snapshot
     if newest is None:
-        return Outcome()
+        return SnapshotOutcome()
     seconds = time.monotonic() - began
-    return Outcome(None, newest.name, newest.batch, newest.bytes, found.is_new, found.removed, seconds)
+    return SnapshotOutcome(None, newest.name, newest.batch, newest.bytes, found.is_new, found.removed, seconds)
 
 
 def _end_with_input() -> None:

@@ -18,7 +18,7 @@ from millrace_api.model.deployment import SnapshotsSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.checkpoint.automatic_snapshots import SnapshotSchedule
 from millrace_jobs.checkpoint.marker import Marker, Versions
-from millrace_jobs.checkpoint.snapshot_process import Outcome, SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOutcome, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import SnapshotReason, snapshots_of
 from millrace_jobs.places import Place
 
@@ -89,11 +89,10 @@ class AutomaticSnapshots:
         try:
             marker = Marker.read(self._root)
             change = None if marker is None else change_of(marker, query)
+            if change is not None:
+                self._before = change, self._process(SnapshotReason.CHANGE)
         except (MillraceError, OSError) as error:
-            self._failed(str(error))
-            return
-        if change is not None:
-            self._before = change, self._process(SnapshotReason.CHANGE)
+            self._failed(f"no snapshot before a change was taken, and the query goes on: {error}")
 
     @property
     def is_taking_one(self) -> bool:
@@ -108,7 +107,7 @@ class AutomaticSnapshots:
         until = time.monotonic() + seconds
         outcome = process.outcome(lambda: is_stopped() or time.monotonic() > until)
         if outcome is None and not is_stopped():
-            outcome = Outcome(error=f"it has taken more than {seconds:.0f} s, and the query starts without it")
+            outcome = SnapshotOutcome(error=f"it has taken more than {seconds:.0f} s, and the query starts without it")
         if outcome is not None:
             self._note(outcome, f" before the change of {change}")
 
@@ -133,7 +132,10 @@ class AutomaticSnapshots:
         while not self._ended.wait(schedule.seconds_left(datetime.now(UTC))):
             if self._is_lost():
                 return
-            outcome = self._process(SnapshotReason.SCHEDULE).outcome(self._ended.is_set)
+            try:
+                outcome = self._process(SnapshotReason.SCHEDULE).outcome(self._ended.is_set)
+            except OSError as error:  # no process can be started
+                outcome = SnapshotOutcome(error=str(error))
             if outcome is None:
                 return
             self._note(outcome, "")
@@ -158,7 +160,7 @@ class AutomaticSnapshots:
         age = self._spec.max_age
         return SnapshotProcess(self._root, reason, self._spec.keep, None if age is None else age.timedelta)
 
-    def _note(self, outcome: Outcome, why: str) -> None:
+    def _note(self, outcome: SnapshotOutcome, why: str) -> None:
         """Show what an attempt has come to."""
         if outcome.error is not None:
             self._failed(f"no snapshot{why} was taken, and the query goes on: {outcome.error}")
@@ -170,7 +172,7 @@ class AutomaticSnapshots:
             if outcome.is_new:
                 self._set(seconds=outcome.seconds)
         if outcome.is_new:
-            size = f"{outcome.bytes / (1 << 20):,.1f} MiB in {outcome.seconds:.1f} s"
+            size = f"{outcome.size / (1 << 20):,.1f} MiB in {outcome.seconds:.1f} s"
             removed = f"; removed {', '.join(outcome.removed)}" if outcome.removed else ""
             self.message(f"snapshot {outcome.name}{why}: batch {outcome.batch}, {size}{removed}")
 

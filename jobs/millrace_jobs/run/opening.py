@@ -124,7 +124,8 @@ def _automatic_snapshots(setup: RunSetup, checkpoint: Checkpoint) -> AutomaticSn
     wanted, message = setup.query.spec.snapshots, setup.display.message
     snapshots = AutomaticSnapshots(checkpoint.root, wanted, message, lambda: checkpoint.lost is not None)
     setup.at_end.callback(snapshots.close)
-    snapshots.before(setup.query)
+    if checkpoint.last_batch().committed is not None:
+        snapshots.before(setup.query)
     return snapshots
 
 

@@ -18,7 +18,7 @@ from lab.cache import MissingError
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import automatic_snapshots
 from millrace_jobs.checkpoint.automatic_snapshots import SnapshotSchedule, expired, take_automatically
-from millrace_jobs.checkpoint.snapshot_process import Outcome, SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOutcome, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
@@ -206,7 +206,7 @@ def test_a_process_that_is_given_up_leaves_nothing_that_stays(stored):
 
 
 def test_what_a_killed_process_says_is_an_error():
-    assert Outcome.parsed(b"").error == Outcome.parsed(b'{"name": "x"}').error != None  # noqa: E711
+    assert SnapshotOutcome.parsed(b"").error == SnapshotOutcome.parsed(b'{"name": "x"}').error != None  # noqa: E711
 
 
 _FULL = """
