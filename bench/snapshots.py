@@ -1,10 +1,10 @@
 """Measure what automatic snapshots cost: their time and size, and how much longer a batch beside one takes.
 
-    python -m bench.snapshots [--keys 1000000] [--rate 20000] [--rounds 8] [--json FILE]
+    python -m bench.snapshots [--keys 1000000] [--records 20000] [--rounds 8] [--json FILE]
 
-A query counts generated records by key, one batch in two seconds, on four state partitions, with its checkpoint in a
-folder. Once it has seen nearly all keys, rounds alternate in the same run: one of batches alone, and one during which
-a process takes a snapshot, the same as that of a driver. A snapshot's own bytes are those that it has not linked.
+A query counts the records of files by key, a file in each batch, on four state partitions, with its checkpoint in a
+folder. The first file has every key. Then rounds alternate in one run: batches alone, and batches during which a
+process takes a snapshot, the same as that of a driver. A snapshot's own bytes are those that it has not linked.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -27,10 +31,13 @@ from millrace_jobs.checkpoint.snapshots import SnapshotReason, place_of_snapshot
 from millrace_jobs.places import files_below, within
 from millrace_support.run_record import BatchLine, read_record
 
-_INTERVAL = 2.0
 _PARTITIONS = 4
+_FILES = 500
+"""Files after the first one: more than there are batches in the rounds."""
 _PATIENCE = 900.0
 _KEPT = 1000
+_WARM = 10
+"""Batch after which the rounds begin."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +100,23 @@ class SnapshotBench:
         return figure, [found[number] for number in range(first, max(found) + 1)]
 
 
-def _query(folder: Path, keys: int, rate: int) -> dict[str, object]:
+def write_input(folder: Path, numbers: Iterable[int], keys: int, records: int) -> None:
+    """Write files of the input: number 0 has each key once, the others records of keys in no order."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        chosen = np.arange(keys) if number == 0 else np.random.default_rng(number).integers(0, keys, records)
+        unfinished = folder / f".{number:04d}"
+        pq.write_table(pa.table({"key": pa.array(chosen).cast(pa.string())}), unfinished)
+        unfinished.rename(folder / f"{number:04d}.parquet")
+
+
+def _query(folder: Path) -> dict[str, object]:
+    files = {"path": f"{folder}/input/*.parquet", "format": "parquet", "maxFilesPerBatch": 1}
     spec = {
-        "sources": {"s": {"rate": {"recordsPerSecond": rate, "keys": keys}}},
+        "sources": {"s": {"files": files, "schema": "key STRING"}},
         "query": {"sql": "SELECT key, count(*) AS n FROM s GROUP BY key"},
         "sink": {"files": {"path": str(folder / "results")}},
-        "batchInterval": f"{_INTERVAL:.0f}s",
+        "batchInterval": "2s",
         "parallelism": {"initial": _PARTITIONS, "max": _PARTITIONS},
         "partitioner": {"algorithm": "native"},
         "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
@@ -125,7 +143,7 @@ def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--rate", type=int, default=20_000, help="records per second")
+    parser.add_argument("--records", type=int, default=20_000, help="records of a batch")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--json", type=Path, help="file for the figures of all rounds")
     options = parser.parse_args()
@@ -135,11 +153,19 @@ def main() -> None:
     beside: list[float] = []
     with tempfile.TemporaryDirectory(prefix="millrace-snapshots-") as name:
         folder = Path(name)
-        (folder / "query.json").write_text(json.dumps(_query(folder, options.keys, options.rate)), encoding="utf-8")
+        query, given = str(folder / "query.json"), folder / "input"
+        first_run: list[str | Path] = [MILLRACE, "run", query, "--once"]
+        change: list[str | Path] = [MILLRACE, "state", "repartition", query, "--partitions", str(_PARTITIONS)]
+        Path(query).write_text(json.dumps(_query(folder)), encoding="utf-8")
+        write_input(given, range(1), options.keys, options.records)
+        for command in (first_run, change):
+            with running(command, folder / "log") as process:
+                if process.wait():
+                    raise RuntimeError((folder / "log").read_text(encoding="utf-8")[-2000:])
+        write_input(given, range(1, _FILES), options.keys, options.records)
         bench = SnapshotBench(folder / "checkpoint", folder / "log", folder / "record")
-        command: list[str | Path] = [MILLRACE, "run", str(folder / "query.json"), "--record", str(bench.record)]
-        with running(command, bench.log):
-            bench.wait_for(int(3 * options.keys / options.rate / _INTERVAL))  # 95 % of the keys
+        with running([MILLRACE, "run", query, "--record", str(bench.record)], bench.log):
+            bench.wait_for(_WARM)
             for _ in range(options.rounds):
                 alone += bench.alone()
                 snapshot, times = bench.beside()

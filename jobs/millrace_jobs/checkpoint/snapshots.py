@@ -117,7 +117,7 @@ class Snapshot:
                 datetime.fromisoformat(content["taken"]).astimezone(UTC),
                 None if versions is None else Versions(**versions),
                 tuple(_stored_file(**file) for file in content["files"]),
-                SnapshotReason(content.get("reason", SnapshotReason.REQUEST)),
+                SnapshotReason(content["reason"]),
             )
         except (FileNotFoundError, NotADirectoryError):
             message = f"there is no snapshot {place}, or it is not whole: it has no {MANIFEST}"
