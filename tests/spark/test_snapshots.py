@@ -17,17 +17,10 @@ from millrace_jobs.checkpoint.snapshots import Snapshot, restore, take, verify
 from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .answers import assert_same, duckdb_rows, latest, with_zones
-from .killed_queries import QUESTION, Process, document, recording
+from .killed_queries import MAINTAINED, QUESTION, Process, document, recording
 from .streams import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
-
-SETTINGS = {
-    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-    "spark.sql.streaming.minBatchesToRetain": "3",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-}
-"""Spark removes old versions of the state while snapshots are taken."""
 
 
 @pytest.mark.timeout(600)
@@ -36,7 +29,7 @@ def test_a_second_query_comes_to_the_same_from_a_snapshot_of_one_that_runs(tmp_p
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
     made = document(tmp_path, "OnUpdate")
     made["spec"]["batchInterval"] = "1s"
-    made["spec"]["sparkConf"] = SETTINGS
+    made["spec"]["sparkConf"] = MAINTAINED
     (tmp_path / "query.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
     millrace, mark, root = str(Path(sys.executable).parent / "millrace"), Mark(), tmp_path / "checkpoint"
     run = Process(millrace, "run", str(tmp_path / "query.yaml"), log=tmp_path / "first.log", mark=mark)
