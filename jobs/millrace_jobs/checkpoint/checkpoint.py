@@ -223,14 +223,15 @@ class Checkpoint(SparkLog):
         return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
 
     def replace_spark(self, copy: Path) -> None:
-        """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
+        """Replace Spark's part by a changed copy of it: one on its file system, or for an object store any folder.
 
         Raises:
             MillraceError: another process is the driver, or may be.
             OSError: it cannot be replaced. It is then as before, or the next driver completes the change.
         """
         if isinstance(self.spark, Path):
-            swap_in_copy(self.spark)
+            swap_in_copy(self.spark, copy)
+            point_to_own_schemas(self.spark)
             return
         assert isinstance(self._lease, ObjectLease)
         self._lease.replace_spark(copy)

@@ -268,8 +268,11 @@ def possible_folders(spark: Place) -> tuple[Place, ...]:
     return spark, _new(spark), _old(spark)
 
 
-def swap_in_copy(spark: Path) -> None:
-    """Replace the original with the changed copy."""
+def swap_in_copy(spark: Path, copy: Path) -> None:
+    """Replace the original with a changed copy, which is on the same file system."""
+    if copy != _new(spark):
+        shutil.rmtree(_new(spark), ignore_errors=True)
+        copy.rename(_new(spark))
     spark.rename(_old(spark))
     recover(spark)
 
