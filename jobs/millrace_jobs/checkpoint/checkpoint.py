@@ -27,7 +27,15 @@ from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
 from millrace_jobs.checkpoint.snapshots import require_no_snapshot
-from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
+from millrace_jobs.checkpoint.spark_folder import (
+    SparkLog,
+    adopt,
+    damaged,
+    possible_folders,
+    recover,
+    remove_outdated,
+    swap_in_copy,
+)
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.places import Place, may_be_away, remove_all
@@ -44,7 +52,7 @@ class Checkpoint(SparkLog):
     """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Place) -> None:
-        super().__init__(root / "spark" if isinstance(root, Path) else partial(spark_place, root))
+        super().__init__(partial(spark_place, root))
         self.root = root
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
@@ -87,6 +95,7 @@ class Checkpoint(SparkLog):
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             yield
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
@@ -116,6 +125,7 @@ class Checkpoint(SparkLog):
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             self.check()
             point_to_own_schemas(self.spark)
             self._is_new = held is None
@@ -223,19 +233,32 @@ class Checkpoint(SparkLog):
         return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
 
     def replace_spark(self, copy: Path) -> None:
-        """Replace Spark's part by a changed copy of it: one on its file system, or for an object store any folder.
+        """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
 
         Raises:
             MillraceError: another process is the driver, or may be.
             OSError: it cannot be replaced. It is then as before, or the next driver completes the change.
         """
         if isinstance(self.spark, Path):
-            swap_in_copy(self.spark, copy)
-            point_to_own_schemas(self.spark)
+            swap_in_copy(self.spark)
             return
         assert isinstance(self._lease, ObjectLease)
         self._lease.replace_spark(copy)
         self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
+
+    def adopt_spark(self, copy: Path) -> bool:
+        """Put a copy of Spark's part in a folder in force, while Spark runs and the query does not.
+
+        Returns:
+            False if the copy is gone, and nothing has changed.
+        """
+        assert isinstance(self.spark, Path)
+        place = adopt(self.spark, copy)
+        if place is None:
+            return False
+        self.spark, self._entries = place, LogEntries(place)
+        point_to_own_schemas(place)
+        return True
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

@@ -7,9 +7,9 @@ alone changes its checkpoint. The two take turns by files in that folder, which 
 2. ``stopped.json``: the driver has stopped the query after a batch, and waits.
 3. ``ready.json``: the copy has that batch, too, and the copier has stopped writing to it.
 
-The driver then puts the copy in the place of its own state (``spark_folder``), and goes on. If the copier dies or takes
-too long, the driver withdraws the request and goes on with its own state. If the driver dies, the next one finds the
-request, and stops after a batch of its own.
+The driver then puts the copy in force by one rename (``spark_folder``), and goes on. If the copier dies or takes too
+long, the driver withdraws the request and goes on with its own state. If the driver dies, the next one finds the
+request of a copier that lives, and stops after a batch of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from millrace_jobs.checkpoint.folder_lock import FolderLock
 from millrace_jobs.checkpoint.snapshot_files import files_at, require_named
-from millrace_jobs.checkpoint.spark_folder import SparkLog
+from millrace_jobs.checkpoint.spark_folder import SparkLog, folder_in_force
 from millrace_jobs.places import write_durably
 
 FOLDER = "repartitioned"
@@ -37,7 +37,7 @@ class Handover:
     """The folder in which a copy is made and handed over, as both sides see it."""
 
     def __init__(self, root: Path) -> None:
-        self.original = root / "spark"
+        self.original = folder_in_force(root)
         self.folder = root / FOLDER
         self.copy = self.folder / "spark"
         self._lock = FolderLock(self.folder)
@@ -55,6 +55,7 @@ class Handover:
     def end(self) -> None:
         """Remove what is left of the copy, and let others become the copier."""
         self._clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.release()
 
     def link(self) -> int:
@@ -133,7 +134,10 @@ class Handover:
     def _clear(self) -> None:
         for name in (_READY, _REQUEST, _STOPPED):
             (self.folder / name).unlink(missing_ok=True)
-        shutil.rmtree(self.copy, ignore_errors=True)
+        removed = self.folder / "removed"
+        with suppress(FileNotFoundError):  # either this rename or that of the driver finds the copy
+            self.copy.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 def _write(file: Path, number: int) -> None:

@@ -40,7 +40,7 @@ def describe(place: Place) -> str:
     with reported(place):
         last, files, driver = checkpoint.last_batch(), list(files_below(place)), checkpoint.holder()
     files = [each for each in files if not each[0].startswith((f"{SNAPSHOTS}/", f"{REPARTITIONED}/"))]
-    state = sum(size for name, size in files if name.startswith("spark/state/"))
+    state = sum(size for name, size in files if name.startswith(f"{checkpoint.spark.name}/state/"))
     lines = {
         "checkpoint": place,
         "query": marker.query.name,

@@ -44,8 +44,8 @@ from millrace_jobs.stores.objects import ObjectPath
 
 _STOP_FIRST = "stop the query, and repeat this command"
 
-_ASKED_SECONDS = 120.0
-"""Seconds in which a driver has to see a request: it looks several times a second, but not while a start fails."""
+_ASKED_SECONDS = 180.0
+"""Seconds in which a driver has to switch: it looks several times a second, but not while it starts again."""
 
 _POLL_SECONDS = 0.02
 
@@ -166,11 +166,13 @@ class _Copier:
         handover = self.handover
         handover.ask(self.partitions)
         asked, offered = time.monotonic(), -1
-        while handover.requested() is not None:
+        while (
+            handover.requested() is not None and handover.copy.is_dir()
+        ):  # a driver may die once it has taken the copy
+            if time.monotonic() - asked > _ASKED_SECONDS:
+                raise _refused(f"the driver has not switched to the copy within {_ASKED_SECONDS:.0f} s")
             stopped = handover.stopped_at()
             if stopped is None:
-                if time.monotonic() - asked > _ASKED_SECONDS:
-                    raise _refused(f"the driver has not stopped the query within {_ASKED_SECONDS:.0f} s")
                 follower.catch_up(self._newest(follower))
             elif stopped != offered:
                 handover.take_back()

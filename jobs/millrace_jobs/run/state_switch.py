@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.handover import Handover
 
@@ -36,8 +37,7 @@ class StateSwitch:
         """Switch to the copy once it has the last batch of the query, which has stopped; return what has happened.
 
         Raises:
-            MillraceError: another process is the driver, or may be.
-            OSError: the copy cannot be put in place; the state is as before, or the next driver completes the change.
+            MillraceError: another process is the driver, or may be; or the copy cannot be put in place.
         """
         handover, checkpoint = self._handover, self._checkpoint
         partitions = None if handover is None else handover.requested()
@@ -52,7 +52,15 @@ class StateSwitch:
                 return f"the state partitions stay as they are: {why}"
             time.sleep(_POLL_SECONDS)
         checkpoint.require_lease()
-        checkpoint.replace_spark(handover.copy)
+        try:
+            is_there = checkpoint.adopt_spark(handover.copy)
+        except OSError as error:
+            why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
+            raise MillraceError(
+                Problem(why, "free some space there, then run the query again: nothing is lost")
+            ) from None
+        if not is_there:
+            return "the state partitions stay as they are: the process that made the copy has removed it"
         checkpoint.note_state_partitions(partitions)
         handover.withdraw()
         return f"state partitions: {before} -> {partitions}, after {time.monotonic() - began:.1f} s for the last batch"
