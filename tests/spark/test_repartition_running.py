@@ -20,6 +20,9 @@ from .streams import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
+RATE = 500
+"""Records per second: the recording lasts longer than the test, which reads the rest at once."""
+
 MILLRACE = str(Path(sys.executable).parent / "millrace")
 
 
@@ -32,6 +35,7 @@ class Running:
         pq.write_table(with_zones(self.events), folder / "recording.parquet")
         made = document(folder, emit)
         made["spec"]["batchInterval"] = "500ms"
+        made["spec"]["sources"]["events"]["replay"]["rate"] = RATE
         self.file = folder / "query.yaml"
         self.file.write_text(yaml.safe_dump(made), encoding="utf-8")
         self.checkpoint = Checkpoint(folder / "checkpoint")
@@ -80,3 +84,40 @@ def test_a_running_query_goes_on_with_more_partitions(tmp_path: Path, emit: str)
     finally:
         run.kill()
     query.assert_right()
+
+
+DEATHS = [("copier", "spark"), ("copier", "request.json"), ("driver", "request.json"), ("driver", "stopped.json")]
+"""Who is killed, and the file of the handover by which that is."""
+
+
+@pytest.mark.slow(minutes=1)
+@pytest.mark.timeout(1200)
+def test_a_copier_and_drivers_that_are_killed_leave_one_number_or_the_other(tmp_path: Path) -> None:
+    query, folder = Running(tmp_path, "OnUpdate"), tmp_path / "checkpoint" / "repartitioned"
+    run = query.start()
+    try:
+        for number, (victim, moment) in enumerate(DEATHS):
+            run.wait_for_batch()
+            before, wanted = query.partitions, 3 + number
+            command = query.repartition(wanted)
+            wait_for(folder / moment, command)
+            if victim == "copier":
+                command.kill()
+                wait_until(lambda: not (folder / "request.json").exists(), "the driver has dropped the request")
+            else:
+                run.kill()
+                run = query.start()  # finds the request
+                assert command.wait() == 0, command.output + run.output
+            run.wait_for_batch()
+            assert query.partitions == (before if victim == "copier" else wanted)
+    finally:
+        run.kill()
+    query.assert_right()
+    assert not folder.exists()
+
+
+def wait_for(file: Path, command: Process) -> None:
+    """Until there is a file, and the command runs."""
+    while not file.exists():
+        assert command.is_running, command.output
+        time.sleep(0.005)

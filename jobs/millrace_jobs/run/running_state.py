@@ -85,6 +85,7 @@ def repartition_running(query: StreamQuery, partitions: int, say: Callable[[str]
     if before == partitions:
         return before
     _require_same_writer(query.spec, before)
+    _require_read_once(log)
     handover = Handover(root)
     with tempfile.TemporaryDirectory(prefix="millrace-") as name:
         workspace = Path(name)
@@ -226,6 +227,15 @@ def _require_same_writer(spec: Spec, before: int) -> None:
             raise MillraceError(
                 Problem(f"the state cannot be repartitioned while the query runs: {message}", _STOP_FIRST)
             )
+
+
+def _require_read_once(log: SparkLog) -> None:
+    """Refuse a query that reads a source twice: a reader cannot know which of the two offsets in the log is its own."""
+    read = [offset["source"] for offset in log.committed_offsets()]
+    twice = next((name for name in read if read.count(name) > 1), None)
+    if twice is not None:
+        message = f"the state cannot be repartitioned while the query runs: source {twice} is read twice"
+        raise MillraceError(Problem(message, _STOP_FIRST))
 
 
 def _require_room(handover: Handover, workspace: Path) -> None:

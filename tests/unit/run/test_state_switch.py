@@ -179,7 +179,7 @@ def deaths(*calls: str) -> st.SearchStrategy[Death]:
     return st.none() | st.tuples(st.sampled_from(calls), st.booleans())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     copier_dies=deaths("ask", "take_back", "offer"),
     driver_dies=deaths("stop_at", "adopt_spark", "note_state_partitions", "withdraw"),
