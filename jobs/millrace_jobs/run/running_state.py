@@ -25,6 +25,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import with_flat_times
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.handover import Handover
+from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.places import files_below
@@ -81,6 +82,7 @@ def repartition_running(query: StreamQuery, partitions: int, say: Callable[[str]
     assert isinstance(root, Path)
     log = Checkpoint(root)
     require_state(log)
+    _require_same_query(query, root)
     before = log.state_partitions
     if before == partitions:
         return before
@@ -217,6 +219,16 @@ def _obstacles(spec: Spec, root: Path | ObjectPath) -> Iterator[str]:
     found = _DIFFERS.search(spec.query.sql or "")
     if found is not None:
         yield f"{found.group().rstrip('( ')} has another value when a batch is repeated"
+
+
+def _require_same_query(query: StreamQuery, root: Path) -> None:
+    """Refuse a query that is not the one that runs: its state would have another form."""
+    marker = Marker.read(root)
+    if marker is None or marker.query.spec != query.spec:
+        message = f"the query that runs on {root} is not as this file has it"
+        raise MillraceError(
+            Problem(message, "write it as it runs, or run it as it is written, and repeat this command")
+        )
 
 
 def _require_same_writer(spec: Spec, before: int) -> None:
