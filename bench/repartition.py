@@ -25,6 +25,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -67,7 +68,7 @@ class Feed:
         for first in range(0, self.keys, _FILE_RECORDS):
             self.write(np.arange(first, min(first + _FILE_RECORDS, self.keys)))
 
-    def write(self, numbers: np.ndarray) -> None:
+    def write(self, numbers: NDArray[np.int64]) -> None:
         """Write a file with a record of each of these keys."""
         partial = self.inbox.parent / "arriving"
         pq.write_table(pa.table({"key": pa.array(numbers).cast(pa.string()), "value": pa.array(numbers)}), partial)
@@ -161,9 +162,11 @@ def _written(out: Path) -> list[float]:
 
 def _counted(out: Path) -> int:
     """Return the records that the newest results of all keys count, each key once."""
-    files = str(out / "batch-*.parquet")
+    files = out / "batch-*.parquet"
     newest = f"SELECT key, arg_max(n, _batch_id) AS n FROM read_parquet('{files}') GROUP BY key"
-    (found,) = duckdb.sql(f"SELECT sum(n) FROM ({newest})").fetchall()
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT sum(n) FROM ({newest})").fetchone()
+    assert found is not None
     return int(found[0])
 
 

@@ -139,8 +139,8 @@ class _Copier:
     def _follower(self) -> Follower:
         root, query = self.handover.original.parent, self.query
         checkpoint = Checkpoint(root)
-        spec = _without_dead_letters(with_flat_times(query.spec))
-        sources = open_sources(spec, root / "sources", self.workspace)
+        sources = open_sources(_without_dead_letters(query.spec), root / "sources", self.workspace)
+        spec = with_flat_times(query.spec)
         continued = spec_to_continue(spec, checkpoint.layout)
         held = recorded_aggregates(checkpoint.layout)
         compiled = compile_query(self.spark, continued, user_schemas(spec, sources), held)

@@ -140,8 +140,8 @@ class Query:
         self.done += 1
         if self.switch.is_requested():
             if self.dies_at is not None:
-                self.switch._handover = Dying(self.switch._handover, self.dies_at)  # type: ignore[assignment]
-                self.switch._checkpoint = Dying(self.checkpoint, self.dies_at)  # type: ignore[assignment]
+                self.switch._handover = Dying(self.switch._handover, self.dies_at)
+                self.switch._checkpoint = Dying(self.checkpoint, self.dies_at)
                 self.dies_at = None
             self.messages.append(self.switch.switch(lambda: False))
 
@@ -161,9 +161,9 @@ def copier(query: Query, death: Death) -> threading.Thread:
             batch = handover.link()
             write_batch(handover.copy, batch + 1, AFTER, [])
             follower = Repeating(handover)
-            made = _Copier(a_query(), AFTER, dying, None, query.root, lambda _: None)  # type: ignore[arg-type]
-            made._follow(follower)  # type: ignore[arg-type]
-            made._hand_over(follower)  # type: ignore[arg-type]
+            made = _Copier(a_query(), AFTER, dying, None, query.root, lambda _: None)
+            made._follow(follower)
+            made._hand_over(follower)
             handover.end()
         except MillraceError:
             handover.end()
