@@ -31,9 +31,11 @@ from millrace_jobs.checkpoint.snapshots import is_being_restored, require_no_sna
 from millrace_jobs.checkpoint.spark_folder import (
     PARTITIONS,
     SparkLog,
+    adopt,
     damaged,
     possible_folders,
     recover,
+    remove_outdated,
     swap_in_copy,
 )
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
@@ -52,7 +54,7 @@ class Checkpoint(SparkLog):
     """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Place) -> None:
-        super().__init__(root / "spark" if isinstance(root, Path) else partial(spark_place, root))
+        super().__init__(partial(spark_place, root))
         self.root = root
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
@@ -95,6 +97,7 @@ class Checkpoint(SparkLog):
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             yield
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
@@ -126,6 +129,7 @@ class Checkpoint(SparkLog):
                 self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             self.check()
             point_to_own_schemas(self.spark)
             self._is_new = held is None
@@ -256,6 +260,20 @@ class Checkpoint(SparkLog):
         assert isinstance(self._lease, ObjectLease)
         self._lease.replace_spark(copy)
         self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
+
+    def adopt_spark(self, copy: Path) -> bool:
+        """Put a copy of Spark's part in a folder in force, while Spark runs and the query does not.
+
+        Returns:
+            False if the copy is gone, and nothing has changed.
+        """
+        assert isinstance(self.spark, Path)
+        place = adopt(self.spark, copy)
+        if place is None:
+            return False
+        self.spark, self._entries = place, LogEntries(place)
+        point_to_own_schemas(place)
+        return True
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

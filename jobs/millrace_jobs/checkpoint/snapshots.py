@@ -214,7 +214,7 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     marker = Marker.read(root)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {root}", "millrace checkpoint ls shows those in a place"))
-    spark = root / "spark" if isinstance(root, Path) else spark_place(root)
+    spark = spark_place(root)
     batch = SparkLog(spark).last_batch().committed
     if batch is None:
         raise MillraceError(Problem(f"no batch of {root} is finished", "take the snapshot after its first results"))
