@@ -67,7 +67,8 @@ def compare(
     ] = 1.5,
     differences: Annotated[int, typer.Option(min=0, help="Differing rows to show for each output.")] = 10,
     expect_changes: Annotated[
-        bool, typer.Option("--expect-changes", help="Report differences, and exit with status 0 all the same.")
+        bool,
+        typer.Option("--expect-changes", help="ComparisonReport differences, and exit with status 0 all the same."),
     ] = False,
     format: Annotated[CompareFormat, typer.Option(help="text, or json.")] = CompareFormat.TEXT,
 ) -> None:

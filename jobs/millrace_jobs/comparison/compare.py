@@ -23,13 +23,14 @@ from millrace_jobs.checkpoint.snapshots import place_of_snapshot, restore, snaps
 from millrace_jobs.comparison.changed_fields import changed_fields, require_same_records
 from millrace_jobs.comparison.findings import Finding, Kind, OutputComparison, compare_output
 from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput
-from millrace_jobs.comparison.report import BEGINNING, Report, VersionFigures
+from millrace_jobs.comparison.report import BEGINNING, ComparisonReport, VersionFigures
 from millrace_jobs.comparison.rows import FinalRows, final_rows
 from millrace_jobs.comparison.speed import Speed, speed_of
 from millrace_jobs.comparison.version_run import Outcome, Task
 from millrace_jobs.disk import process_folder
 from millrace_jobs.process.signals import start_child
 from millrace_jobs.run.checkpoints import reported
+from millrace_jobs.stores.spark import use
 
 MOST_BYTES = 1 << 30
 """Bytes of the results of both versions that are compared in memory."""
@@ -79,7 +80,7 @@ class Request:
     command: Sequence[str]
 
 
-def compare(request: Request, say: Say) -> Report:
+def compare(request: Request, say: Say) -> ComparisonReport:
     """Run both versions, and compare their results; ``say`` takes a line about what happens.
 
     Raises:
@@ -100,7 +101,7 @@ class _Comparison:
         self._request, self._folder, self._say = request, folder, say
         self._snapshot, self._why = _start(request)
 
-    def run(self) -> Report:
+    def run(self) -> ComparisonReport:
         request = self._request
         if self._why:
             self._say(self._why)
@@ -126,7 +127,7 @@ class _Comparison:
             speed = min(
                 speed, speed_of_runs(repeated, new), key=lambda each: each.low
             )  # either may have been disturbed
-        return Report(
+        return ComparisonReport(
             start=self._snapshot or BEGINNING,
             note=self._why,
             records=old.rows,
@@ -148,7 +149,7 @@ class _Comparison:
             query=version.query.name,
             connections=[str(file.absolute()) for file in request.connections],
             folder=str(folder),
-            steps=str(self._folder / "steps"),
+            ends=str(self._folder / "ends"),
             is_first=is_first,
             records=request.records,
             seconds=None if request.within is None else request.within.seconds,
@@ -213,6 +214,10 @@ def _start(request: Request) -> tuple[str | None, str]:
     wanted = request.start
     if wanted == BEGINNING:
         return None, ""
+    checkpoint = request.old.query.spec.checkpoint
+    if wanted is None and checkpoint is not None and checkpoint.uri is None:
+        return None, ""  # it is on a volume that only the pods of the query have
+    use(request.old.query.spec.s3, request.old.query.spec.azure)
     root = checkpoint_root(request.old.query)
     with reported(root):
         found = [each.name for each in snapshots_of(root)]

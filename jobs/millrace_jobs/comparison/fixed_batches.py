@@ -1,9 +1,9 @@
 """The batches of a comparison: the first run decides where each one ends, and every later run has the same ones.
 
 A position means something to its own source alone, so no end can be set by a number of records. Instead, the positions
-of all sources after each batch of the first run are the *steps* of the comparison. A later run, with what the sources
-of the first one remember, goes from step to step. So it has the same records in the same batches, the same watermarks,
-and the same late records, unless the query asks for others.
+of all sources after each batch of the first run are the ends of its batches. A later run, with what the sources of the
+first one remember, goes from one of them to the next. So it has the same records in the same batches, the same
+watermarks, and the same late records, unless the query asks for others.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ BATCHES = 16
 LEAST_RECORDS = 1_000
 """Records of a batch: of fewer, its time would say nothing of the query."""
 
-Step = Mapping[str, Position]
+Positions = Mapping[str, Position]
 """The position of each source, by its name."""
 
 
 @dataclass(frozen=True)
-class Steps:
+class BatchEnds:
     """The positions before the first batch, and after each batch that moved a source; stored as JSON lines."""
 
-    positions: tuple[Step, ...]
+    positions: tuple[Positions, ...]
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """Return the steps of a file; a repeated batch has one."""
+        """Return the ends in a file; a repeated batch has one."""
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         return cls(tuple(line for place, line in enumerate(lines) if not place or line != lines[place - 1]))
 
     @staticmethod
-    def add(file: Path, step: Step) -> None:
-        """Add a step to a file. Sources without an offset so far are where they were."""
-        before: Step = {}
+    def add(file: Path, positions: Positions) -> None:
+        """Add positions to a file. Sources without an offset so far are where they were."""
+        before: Positions = {}
         if file.exists():
             before = json.loads(file.read_text(encoding="utf-8").splitlines()[-1])
         with file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({**before, **step}) + "\n")
+            out.write(json.dumps({**before, **positions}) + "\n")
 
-    def after(self, step: Step) -> Step | None:
-        """Return the step behind another one; None if that is the last one, or none of these."""
-        found = {**self.positions[0], **step}
+    def after(self, positions: Positions) -> Positions | None:
+        """Return the next positions; None behind the last ones, and behind others than these."""
+        found = {**self.positions[0], **positions}
         for place, each in enumerate(self.positions[:-1]):
             if each == found:
                 return self.positions[place + 1]
         return None
 
-    def remaining(self, step: Step, source: str) -> int:
-        """Return how often a source still moves behind a step."""
-        found, last, count = {**self.positions[0], **step}, None, 0
+    def remaining(self, positions: Positions, source: str) -> int:
+        """Return how often a source still moves behind these positions."""
+        found, last, count = {**self.positions[0], **positions}, None, 0
         for each in self.positions:
             count += last is not None and each[source] != last[source]
             last = each if last is not None or each == found else None
@@ -139,36 +139,36 @@ class FirstSource(_Wrapped):
 
 
 class LaterSource(_Wrapped):
-    """A source of a later run, which goes from step to step.
+    """A source of a later run, which goes from one end of a batch to the next.
 
     Args:
         source: the source.
-        steps: the steps of the first run.
+        ends: where the batches of the first run ended.
         log: Spark's log of the later run, which has the positions that all its sources have reached.
     """
 
-    def __init__(self, source: Source, steps: Steps, log: LogEntries) -> None:
+    def __init__(self, source: Source, ends: BatchEnds, log: LogEntries) -> None:
         super().__init__(source)
-        self._steps, self._log = steps, log
+        self._ends, self._log = ends, log
 
     def initial(self) -> Position:
         """Return where the first run began."""
-        return self._steps.positions[0][self.name]
+        return self._ends.positions[0][self.name]
 
     def latest(self, start: Position, *, everything: bool, most: int | None = None) -> Position:
         """Return where the batch of the first run ended."""
-        following = self._steps.after(self._reached())
+        following = self._ends.after(self._reached())
         return start if following is None else following[self.name]
 
     def lag(self, position: Position) -> int:
         """Return in how many batches the source still has records: a unit that is known."""
-        return self._steps.remaining(self._reached(), self.name)
+        return self._ends.remaining(self._reached(), self.name)
 
     def exhausted(self, position: Position) -> bool:
-        """Return whether the last step is reached."""
-        return self._steps.after(self._reached()) is None
+        """Return whether the last batch has ended."""
+        return self._ends.after(self._reached()) is None
 
-    def _reached(self) -> Step:
+    def _reached(self) -> Positions:
         newest = self._log.newest("offsets")
         if newest is None:
             return {}

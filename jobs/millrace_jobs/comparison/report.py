@@ -47,7 +47,7 @@ class VersionFigures:
 
 
 @dataclass(frozen=True)
-class Report:
+class ComparisonReport:
     """The report of a comparison.
 
     Attributes:
@@ -98,7 +98,7 @@ class Report:
         return self.verdicts == (Verdict.EQUAL,)
 
 
-def as_json(report: Report) -> str:
+def as_json(report: ComparisonReport) -> str:
     """Return the report as a JSON document."""
     content: dict[str, Any] = asdict(report)
     for name, outputs in (("outputs", report.outputs), ("unsteady", report.unsteady)):
@@ -107,7 +107,7 @@ def as_json(report: Report) -> str:
     return json.dumps({"verdict": report.verdicts, **content}, indent=2, default=str, ensure_ascii=False)
 
 
-def as_text(report: Report) -> Iterator[str]:
+def as_text(report: ComparisonReport) -> Iterator[str]:
     """Yield the lines of the report."""
     start = "the beginning of the sources" if report.start == BEGINNING else f"the snapshot {report.start}"
     yield f"{report.records:,} records in {report.old.batches:,} batches, from {start} on"
@@ -142,7 +142,7 @@ def _row(row: Mapping[str, Any]) -> str:
     return json.dumps(row, default=str, ensure_ascii=False)
 
 
-def _of_late(report: Report) -> Iterator[str]:
+def _of_late(report: ComparisonReport) -> Iterator[str]:
     for what, old, new in (
         ("late records", report.old.late, report.new.late),
         ("records that do not decode", report.old.rejected, report.new.rejected),
@@ -151,7 +151,7 @@ def _of_late(report: Report) -> Iterator[str]:
             yield f"{what}: {old:,} of the old version, {new:,} of the new one"
 
 
-def _of_speed(report: Report) -> str:
+def _of_speed(report: ComparisonReport) -> str:
     speed = report.speed
     if not speed.is_known:
         return f"speed: not compared: {speed.batches} batches after warm-up, and it takes {LEAST_BATCHES}"

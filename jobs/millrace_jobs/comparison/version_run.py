@@ -20,9 +20,9 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.comparison.fixed_batches import (
     BATCHES,
     LEAST_RECORDS,
+    BatchEnds,
     FirstSource,
     LaterSource,
-    Steps,
     positions_in,
 )
 from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, KeptResults
@@ -47,7 +47,7 @@ class Task:
         query: its name in the file, if there are several.
         connections: files with Connections.
         folder: the folder of this run; ``checkpoint`` in it may exist already.
-        steps: file of the steps, which the first run writes.
+        ends: file with the ends of the batches, which the first run writes.
         is_first: whether this run decides the batches.
         records: the number of records after which the first run ends.
         seconds: the time after which the first run ends; None for no limit.
@@ -58,7 +58,7 @@ class Task:
     query: str | None
     connections: Sequence[str]
     folder: str
-    steps: str
+    ends: str
     is_first: bool
     records: int
     seconds: float | None
@@ -148,8 +148,8 @@ class _Endpoints(Endpoints):
         opened = super().sources(spec, checkpoint, workspace)
         if self.task.is_first:
             return self._first(opened, checkpoint)
-        steps = Steps.read(Path(self.task.steps))
-        return {name: LaterSource(source, steps, LogEntries(checkpoint.spark)) for name, source in opened.items()}
+        ends = BatchEnds.read(Path(self.task.ends))
+        return {name: LaterSource(source, ends, LogEntries(checkpoint.spark)) for name, source in opened.items()}
 
     def _first(self, opened: Mapping[str, Source], checkpoint: Checkpoint) -> dict[str, Source]:
         """Return sources that end where they end now, and write how much that is."""
@@ -164,7 +164,7 @@ class _Endpoints(Endpoints):
             waiting[name] = {"records": None if known is None else known + behind, "units": source.lag(start)}
             most = min(self.task.records if known is None else known + behind, self.task.records) // BATCHES
             wrapped[name] = FirstSource(source, max(most, LEAST_RECORDS), self.enough)
-        Steps.add(Path(self.task.steps), reached)
+        BatchEnds.add(Path(self.task.ends), reached)
         self.task.waiting_file.write_text(json.dumps(waiting), encoding="utf-8")
         return wrapped
 
@@ -185,7 +185,7 @@ class _Endpoints(Endpoints):
         """Note where the batch ends that is about to be computed."""
         assert self._checkpoint is not None
         if self.task.is_first:
-            Steps.add(Path(self.task.steps), positions_in(list(self._checkpoint.begun().values())))
+            BatchEnds.add(Path(self.task.ends), positions_in(list(self._checkpoint.begun().values())))
 
 
 @dataclass
