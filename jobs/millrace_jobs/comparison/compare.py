@@ -87,18 +87,18 @@ def compare(request: Request, say: Say) -> ComparisonReport:
         MillraceError: the versions cannot be compared.
     """
     require_same_records(request.old.query, request.new.query)
-    folder, _ = process_folder("millrace-compare-")
+    folder, lock = process_folder("millrace-compare-")
     try:
-        return _Comparison(request, folder, say).run()
+        return _Comparison(request, folder, lock, say).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Comparison:
-    """A comparison in a temporary folder."""
+    """A comparison in a temporary folder; ``lock`` is the descriptor by which that is in use."""
 
-    def __init__(self, request: Request, folder: Path, say: Say) -> None:
-        self._request, self._folder, self._say = request, folder, say
+    def __init__(self, request: Request, folder: Path, lock: int, say: Say) -> None:
+        self._request, self._folder, self._lock, self._say = request, folder, lock, say
         self._snapshot, self._why = _start(request)
 
     def run(self) -> ComparisonReport:
@@ -174,7 +174,7 @@ class _Comparison:
         task.write(file)
         with log.open("wb") as output:
             command = [*self._request.command, str(file)]
-            process = start_child(command, os.environ, quiet=False, output=output.fileno())
+            process = start_child(command, os.environ, quiet=False, pass_fds=[self._lock], output=output.fileno())
         try:
             self._wait(process, task, announced=before is not None)
         finally:
