@@ -49,7 +49,8 @@ def test_rows_without_a_key_are_equal_if_both_have_them_equally_often(old: list[
 
 @given(KEYED, KEYED)
 def test_rows_with_a_key_are_compared_column_by_column(old: dict[Any, Any], new: dict[Any, Any]) -> None:
-    found = compared(*([(key, *row) for key, row in rows.items()] for rows in (old, new)), key=("k",))
+    first, second = ([(key, *row) for key, row in rows.items()] for rows in (old, new))
+    found = compared(first, second, ("k",))
     names = [found.old.column("k")[int(index)].as_py() for index in found.only_old]
     assert Counter(names) == Counter(old.keys() - new.keys())
     names = [found.new.column("k")[int(index)].as_py() for index in found.only_new]
