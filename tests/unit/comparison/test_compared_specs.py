@@ -9,7 +9,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.checkpoint.evolution import compare
+from millrace_api.validation.evolution import compare
 from millrace_jobs.comparison.changed_fields import changed_fields, require_same_records
 from millrace_jobs.comparison.scratch_query import scratch_query
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace_jobs.comparison.fixed_batches import BatchEnds, FirstSource, LaterSource
+from millrace_jobs.comparison.fixed_batches import BatchEnds, FirstSource, LaterSource, Positions
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sources.python.connector import PythonSource
 
@@ -64,7 +64,7 @@ def test_ends_are_stored_with_the_sources_that_have_no_offset_yet(tmp_path: Path
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=8))
 def test_every_end_leads_to_the_next_one(moves: list[tuple[int, int]]) -> None:
-    positions = [{"a": {"n": 0}, "b": {"n": 0}}]
+    positions: list[Positions] = [{"a": {"n": 0}, "b": {"n": 0}}]
     for a, b in moves:
         last = positions[-1]
         if a or b:
