@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
+import time
 from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from millrace_api.model.values import Duration
 
 _COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "compared-version")
+
+_END_SECONDS = 8.0
+"""Seconds in which a run removes its temporary files; the comparison kills it soon after."""
 
 
 class CompareFormat(StrEnum):
@@ -126,8 +131,11 @@ def compared_version(
 
 
 def _end_with_parent() -> None:
+    """End this process in order when the comparison has ended or died, and after some seconds in any case."""
     while sys.stdin.buffer.read(1 << 10):
         pass
+    _thread.interrupt_main()
+    time.sleep(_END_SECONDS)
     os._exit(1)
 
 
