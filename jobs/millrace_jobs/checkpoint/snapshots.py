@@ -1,9 +1,9 @@
 """Snapshots of a checkpoint: named copies as of a committed batch, taken while the query runs.
 
 A snapshot is in ``snapshots/NAME`` of its checkpoint, with the files of a checkpoint that no driver holds, and
-``snapshot.json``, which has the size and the digest of every other file. It is written last: without it, a snapshot is
-not whole. In a folder, Spark's files are hard links: Spark replaces files, and never changes one in place. In an object
-store, the store copies them.
+``snapshot.json``, which has the size and the digest of every other file, and a digest of what it says itself. It is
+written last: without it, a snapshot is not whole. In a folder, Spark's files are hard links: Spark replaces files, and
+never changes one in place. In an object store, the store copies them.
 
 What sources, tables and policies record belongs to no batch. It is copied first, and counts only if the batch is still
 the last one committed afterwards: a driver that died in that moment would have left the same.
@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -90,6 +90,8 @@ class Snapshot:
         """
         try:
             content = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+            if content.pop("digest") != _digest_of(content):
+                raise ValueError(MANIFEST)
             versions = content["versions"]
             return cls(
                 place.name,
@@ -109,7 +111,13 @@ class Snapshot:
     def write(self, place: Place) -> None:
         """Write the manifest, by which the snapshot becomes whole."""
         content: dict[str, Any] = asdict(self) | {"taken": self.taken.isoformat()}
+        content["digest"] = _digest_of(content)
         write_durably(place / MANIFEST, json.dumps(content, indent=1).encode())
+
+
+def _digest_of(content: Mapping[str, Any]) -> str:
+    """Return the digest of what a manifest says beside it."""
+    return f"sha256:{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
 
 def _stored_file(name: str, bytes: int, digest: str) -> StoredFile:

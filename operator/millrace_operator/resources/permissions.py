@@ -36,7 +36,7 @@ from .patterns import (
     url_address,
 )
 from .pod_labels import missing_labels
-from .scheduling import queued_by_template
+from .scheduling import KUEUE_PRIORITY, priority_classes, queued_by_template, workload_priorities
 from .spec_values import (
     AWS,
     FieldValues,
@@ -89,6 +89,7 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
 
 
 _QUEUE_HINT = "leave it out, and write spec.scheduling: the policy restricts queues"
+_PRIORITY_HINT = "leave it out, and write spec.scheduling.priorityClass: the policy restricts PriorityClasses"
 
 MOST_PROBLEMS = 20
 """Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
@@ -210,6 +211,9 @@ def _rule_problems(
         yield from _claim_problems(rule.checkpoint_claims, query, where)
     for at, label in queued_by_template(spec) if rule.queues is not None else ():
         yield Problem(f'"{label}" is {where}', _QUEUE_HINT, field=at)
+    yield from among(priority_classes(spec), rule.priority_classes, str)
+    for at in workload_priorities(spec) if rule.priority_classes is not None else ():
+        yield Problem(f'"{KUEUE_PRIORITY}" is {where}', _PRIORITY_HINT, field=at)
     yield from missing_labels(rule.labels, spec, where)
     for name, value in spec.spark_conf.items():
         hint = _setting_hint(rule, name, value)

@@ -196,6 +196,11 @@ class TenancyRule(Model):
         description="Queues of batch schedulers that spec.scheduling may name. With it, no label or annotation of a "
         "pod template may name one.",
     )
+    priority_classes: tuple[NamePattern, ...] | None = Field(
+        default=None,
+        description="PriorityClasses that spec.scheduling and pod templates may name. With it, no label may name a "
+        "WorkloadPriorityClass of Kueue.",
+    )
     identity_endpoints: tuple[IdentityEndpoint, ...] = Field(
         default=(),
         description="Where pods may get credentials of their own identity: EKS, the agent of EKS Pod Identity. Every "

@@ -13,6 +13,7 @@ import tempfile
 import time
 import zipfile
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -25,7 +26,7 @@ from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.checkpoint.snapshots import MANIFEST, outdated, remove, restore, snapshots_of, take, verify
+from millrace_jobs.checkpoint.snapshots import MANIFEST, Snapshot, outdated, remove, restore, snapshots_of, take, verify
 from millrace_jobs.places import write_durably
 from millrace_jobs.run import checkpoints
 from millrace_jobs.sinks.base import LastBatch
@@ -277,13 +278,24 @@ def test_a_snapshot_is_restored_only_where_there_is_nothing_and_never_run_itself
         Checkpoint(tmp_path / "copied").open(a_query())
 
 
+def test_a_manifest_in_which_anything_has_changed_is_refused(stored):
+    take(stored.root, "one")
+    place = stored.root / "snapshots" / "one"
+    content = (place / MANIFEST).read_bytes()
+    for at in range(len(content)):
+        changed = content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
+        (place / MANIFEST).write_bytes(changed)
+        with pytest.raises(MillraceError, match="is not what Millrace writes there"):
+            Snapshot.read(place)
+    assert snapshots_of(stored.root) == []
+
+
 @pytest.mark.parametrize("name", ["../evil", "spark/../../evil", "spark//x", "/etc/passwd", "lease.json", "spark"])
 def test_a_manifest_that_leads_elsewhere_is_refused(stored, tmp_path, name):
     take(stored.root, "one")
     place = stored.root / "snapshots" / "one"
-    content = json.loads((place / MANIFEST).read_text())
-    content["files"][0]["name"] = name
-    (place / MANIFEST).write_text(json.dumps(content))
+    whole = Snapshot.read(place)
+    replace(whole, files=(replace(whole.files[0], name=name), *whole.files[1:])).write(place)
     with pytest.raises(MillraceError, match="is not what Millrace writes there"):
         restore(place, tmp_path / "new")
     assert snapshots_of(stored.root) == []
