@@ -20,7 +20,7 @@ from millrace_jobs.run.query_file import query_of
 
 from . import compared_functions
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow(minutes=4)]
+pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 FILES, PER_FILE = 10, 1_500
 SQL = """

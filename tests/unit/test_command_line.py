@@ -45,7 +45,7 @@ def test_sentences_of_the_help_are_wrapped_and_not_cut() -> None:
     assert [text for commands in sections.values() for text in commands.values() if text.endswith("...")] == []
 
 
-@pytest.mark.parametrize("command", ["driver", "partitioner"])
+@pytest.mark.parametrize("command", ["driver", "partitioner", "compared-version"])
 def test_commands_that_others_start_are_there_but_not_in_the_help(command: str) -> None:
     assert all(command not in commands for commands in help_sections().values())
     assert millrace(command, "--help").exit_code == 0
