@@ -162,6 +162,22 @@ def test_aggregates_change_their_places_leave_and_return_with_the_values_of_all_
         assert results(project, f"out{number}") == Counter(expected)
 
 
+def test_the_state_of_a_batch_that_died_is_replaced_when_it_runs_again_under_another_filter(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    filtered = ALL.replace("FROM events", "FROM events WHERE n > 1")
+    project.give("0.csv", events(0))
+    assert project.millrace("run", project.query(ALL, source=FILES), "--available-now").status == 0
+    project.give("1.csv", events(0))
+    plan = project.write("plan.yaml", PLAN)
+    assert project.program("spark.die_in_batch", project.query(ALL, source=FILES), plan) == -signal.SIGKILL
+    for number in (1, 2):  # the second run reads the state that the first one has left
+        run = project.millrace("run", project.query(filtered, source=FILES), "--available-now")
+        assert run.status == 0, run
+        project.give(f"{number + 1}.csv", events(0))
+        assert results(project)[("a", str(3 + 2 * number), str(6 + 6 * number), str(20 + 20 * number))] == 1
+    assert not list((tmp_path / "checkpoint").rglob("*.tmp"))
+
+
 def test_an_older_checkpoint_continues_and_says_which_changes_it_cannot_take(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("0.csv", events(0))
