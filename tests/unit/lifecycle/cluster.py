@@ -46,8 +46,7 @@ class PunctualQueue(WorkQueue):
 
     def due(self, key):
         """When a key is handed out next; None if it is not."""
-        due = self._due.get(key)
-        return None if due is None else datetime.fromtimestamp(due, UTC)
+        return None if (due := self._due.get(key)) is None else datetime.fromtimestamp(due, UTC)
 
 
 class Cluster:

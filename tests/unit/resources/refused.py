@@ -82,9 +82,6 @@ OIDC = {
 TOKENS = {"mechanism": "OAUTHBEARER", "oidc": OIDC}
 EVIL = "https://evil.example.com/token"
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
-TABLE = {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}
-READERS = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
-LOOKUPS = {"tokens": READERS, "tls": {"certificate": READERS, "key": READERS}}
 LOCAL_ICEBERG = ICEBERG | {"catalog": {"file": "/data/catalog.db"}, "location": "/data/trips"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
@@ -220,20 +217,6 @@ REFUSED = [
         {"s3": {"endpoint": "https://minio.example.com:9000"}},
         {"s3": {"endpoint": "https://minio.example.org:9000"}},
         'spec.s3.endpoint: "https://minio.example.org:9000" is not allowed in namespace cabs',
-    ),
-    (
-        "lookupNamespaces",
-        {},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["cabs"]}},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["cabs", "web"]}},
-        'spec.lookups.namespaces[1]: "web" is not allowed in namespace cabs; leave it out: the policy allows none',
-    ),
-    (
-        "lookupNamespaces",
-        {"lookupNamespaces": ["team-*"]},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "cabs"]}},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "*"]}},
-        'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write a value that matches one of team-*',
     ),
     (
         "brokers",
