@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.snapshot_process import SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import (
@@ -18,6 +19,7 @@ from millrace_jobs.checkpoint.snapshots import (
     verify,
 )
 from millrace_jobs.places import Place, write_durably
+from millrace_jobs.stores.objects import ObjectPath
 
 from .made_checkpoints import ENTRY, counting_query, made
 
@@ -69,3 +71,23 @@ def test_the_drivers_own_are_taken_and_removed_by_its_process(tmp_path: Path, pl
     assert names_of_snapshots(place) == sorted(each.name for each in found)
     restore(place / "snapshots" / last.name, tmp_path / "restored")
     assert Checkpoint(tmp_path / "restored").last_batch().committed == 3
+
+
+def test_a_query_begins_from_a_snapshot_in_the_store(tmp_path: Path, place: ObjectPath) -> None:
+    """Its lease has the batch that Spark will go on after, as that of the original has."""
+    query = counting_query(tmp_path)
+    driver = made(place / "first", query)
+    driver.open(query)
+    driver.close()
+    take(place / "first", "one")
+    document = query.to_document()
+    document["metadata"]["name"] = "second"
+    document["spec"]["sink"]["files"]["path"] = str(tmp_path / "second")
+    document["spec"]["checkpoint"] = {"uri": str(place / "second"), "fromSnapshot": f"{place}/first/snapshots/one"}
+    second = StreamQuery.model_validate(document)
+    for _ in range(2):
+        checkpoint = Checkpoint(place / "second")
+        checkpoint.open(second)
+        assert checkpoint.last_batch().begun == checkpoint.last_batch().committed == 0
+        checkpoint.close()
+    assert (place / "second" / "spark" / "state" / "0" / "0" / "1.delta").read_bytes() == b"12"

@@ -131,6 +131,11 @@ class Process:
         self._reader.join()
         return status
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
     def sleep(self, seconds: float) -> None:
         """Let it run so long; it must not end by itself."""
         with pytest.raises(subprocess.TimeoutExpired):

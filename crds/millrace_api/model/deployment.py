@@ -250,6 +250,11 @@ class CheckpointSpec(Model):
     claim_name: Annotated[Text, Field(max_length=253)] | None = Field(
         default=None, description="Name of a PersistentVolumeClaim in the query's namespace."
     )
+    from_snapshot: Uri | None = Field(
+        default=None,
+        description="Snapshot of another query's checkpoint that this query starts from, such as "
+        "s3a://lake/checkpoints/trips/snapshots/monday; without effect once the query has had a batch.",
+    )
 
 
 class SnapshotsSpec(Model):

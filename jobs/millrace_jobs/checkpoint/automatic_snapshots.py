@@ -110,7 +110,7 @@ def take_automatically(
         place = root / SNAPSHOTS / name
         if (unfinished := reason_of_unfinished(place)) is not None and unfinished.is_automatic:
             remove(place)
-    spark = root / "spark" if isinstance(root, Path) else spark_place(root)
+    spark = spark_place(root)
     batch, found = SparkLog(spark).last_batch().committed, snapshots_of(root)
     if batch is None:
         return SnapshotAttempt(None)
@@ -141,7 +141,7 @@ def _require_room(root: Path) -> None:
     Raises:
         MillraceError: it has not.
     """
-    needed, free = sum(size for _, size in files_below(root / "spark")), shutil.disk_usage(root).free
+    needed, free = sum(size for _, size in files_below(spark_place(root))), shutil.disk_usage(root).free
     if free < needed:
         message = (
             f"no snapshot of {root} is taken, since its volume could become full: the snapshot may come to take "

@@ -214,7 +214,7 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     marker = Marker.read(root)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {root}", "millrace checkpoint ls shows those in a place"))
-    spark = root / "spark" if isinstance(root, Path) else spark_place(root)
+    spark = spark_place(root)
     batch = SparkLog(spark).last_batch().committed
     if batch is None:
         raise MillraceError(Problem(f"no batch of {root} is finished", "take the snapshot after its first results"))
@@ -325,18 +325,28 @@ def restore(place: Place, target: Place) -> Snapshot:
     """
     snapshot, marker = verify(place), Marker.read(place)
     assert marker is not None, "the manifest has it"
-    if is_being_restored(target):
-        for folder in ("spark", *_KEPT):
-            remove_all(target / folder)
-    elif next(files_below(target), None) is not None:
+    if not is_being_restored(target) and next(files_below(target), None) is not None:
         raise MillraceError(Problem(f"{target} is not empty", "name another place"))
+    fill(place, target, marker, target / "spark")
+    return snapshot
+
+
+def fill(place: Place, target: Place, marker: Marker, spark: Place) -> None:
+    """Make a checkpoint with this marker of a verified snapshot; what an interrupted attempt has left is removed.
+
+    ``spark`` is the place of Spark's part in the checkpoint. Raises OSError if a place cannot be read or written.
+    """
     write_durably(target / RESTORING, str(place).encode())
-    for file in snapshot.files:
+    (target / MARKER).unlink(missing_ok=True)
+    for folder in (spark, *(target / name for name in _KEPT)):
+        remove_all(folder)
+    for file in Snapshot.read(place).files:
+        first, _, rest = file.name.partition("/")
         if file.name != MARKER:
-            write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
+            goal = within(spark, rest) if first == "spark" else within(target, file.name)
+            write_durably(goal, within(place, file.name).read_bytes(), ".restored")
     marker.write(target)
     (target / RESTORING).unlink(missing_ok=True)
-    return snapshot
 
 
 def remove(place: Place) -> None:

@@ -36,6 +36,7 @@ from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
+from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.inputs import open_sources, unread_note, waiting_note
 from millrace_jobs.run.job_metrics import (
@@ -124,6 +125,9 @@ class Job:
     record: Path | None = None
     """File for the record of the run; None for none."""
 
+    endpoints: Endpoints = field(default_factory=Endpoints)
+    """What opens the sources and sinks."""
+
     grace: float = math.inf
     """Seconds that the run may take to end after ``stop``."""
 
@@ -197,6 +201,7 @@ class Job:
             step=self._step,
             lookups_port=self.lookups_port,
             service_port=self.service_port,
+            endpoints=self.endpoints,
         )
 
     def _serve(self, display: Display) -> None:

@@ -26,6 +26,7 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.snapshots import MANIFEST, Snapshot, outdated, remove, restore, snapshots_of, take, verify
+from millrace_jobs.checkpoint.spark_folder import PARTITIONS
 from millrace_jobs.places import write_durably
 from millrace_jobs.run import checkpoints
 from millrace_jobs.sinks.base import LastBatch
@@ -298,6 +299,23 @@ def test_a_zip_that_is_replaced_while_it_is_copied_is_not_kept_without_its_files
     monkeypatch.setattr(snapshots, "files_at", first_time_replaced)
     take(stored.root, "one")
     assert loaded(stored.root / "snapshots" / "one", 2) == loaded(stored.root, 2)
+
+
+def test_stores_of_partitions_that_a_repartition_has_left_over_are_left_out(tmp_path):
+    stored = Stored(tmp_path / "checkpoint")
+    for partitions in (2, 1):
+        stored.begin()
+        stored.commit()
+        log = Log(Checkpoint(stored.root))
+        log.begin(stored.batches - 1, offset(stored.batches - 1), conf={PARTITIONS: str(partitions)})
+        if partitions == 2:
+            write_durably(stored.store.with_name("1") / "1.changelog", b"of the second partition")
+    taken = take(stored.root, "one")
+    assert not any(file.name.startswith("spark/state/0/1/") for file in taken.files)
+    assert loaded(stored.root / "snapshots" / "one", 2) == loaded(stored.root, 2)
+    log.begin(stored.batches - 1, offset(stored.batches - 1), conf={PARTITIONS: "2"})
+    with pytest.raises(MillraceError, match="1: it has no version 2"):
+        take(stored.root, "two")
 
 
 def test_files_with_ids_are_refused(stored):

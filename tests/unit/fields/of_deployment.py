@@ -19,7 +19,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_jobs import session
 from millrace_jobs.aggregates.reducing import ColumnarReduction
-from millrace_jobs.checkpoint.checkpoint import checkpoint_root
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.marker import Marker, Versions
 from millrace_jobs.checkpoint.snapshots import SnapshotReason
 from millrace_jobs.partitioners.registry import is_routed, make
@@ -313,6 +313,20 @@ def of_pods() -> Iterator[Probe]:
     uris = ("file:///one", "file:///two", "s3a://bucket/one")
     yield Probe("spec.checkpoint.uri", written(local, "spec.checkpoint", {"uri": uris[0]}), uris, root)
     yield Probe("spec.checkpoint", local, (ABSENT, {"uri": uris[0]}), root)
+    snapshots = (ABSENT, "file:///nowhere/one", "file:///nowhere/two")
+    yield Probe("spec.checkpoint.fromSnapshot", written(local, "spec.checkpoint", {"uri": uris[0]}), snapshots, begun)
+
+
+def begun(asked: StreamQuery) -> str:
+    """Return what becomes of an empty place for the query's checkpoint."""
+    with TemporaryDirectory() as folder:
+        checkpoint = Checkpoint(Path(folder))
+        try:
+            checkpoint.open(asked)
+        except MillraceError as error:
+            return str(error)
+        checkpoint.close()
+        return "a new checkpoint"
 
 
 def of_scheduling() -> Iterator[Probe]:
