@@ -154,7 +154,7 @@ class Checkpoint(SparkLog):
 
     def _begin_from_snapshot(self, query: StreamQuery) -> None:
         """Make a checkpoint that has had no batch from the snapshot that its query names, if it names one."""
-        named = query.spec.checkpoint and query.spec.checkpoint.from_snapshot
+        named = None if query.spec.checkpoint is None else query.spec.checkpoint.from_snapshot
         if named is None or not (is_being_restored(self.root) or self.is_unused()):
             return
         self._take_lease()

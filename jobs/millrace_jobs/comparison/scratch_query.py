@@ -26,6 +26,7 @@ def scratch_query(query: StreamQuery, checkpoint: Path, *, from_beginning: bool)
     changed = {
         "sources": sources,
         "checkpoint": CheckpointSpec(uri=checkpoint.as_uri()),
+        "snapshots": None,
         "event_log": None,
         "lineage": None,
         "lookups": None,

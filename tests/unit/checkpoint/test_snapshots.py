@@ -30,6 +30,7 @@ from millrace_jobs.checkpoint.spark_folder import PARTITIONS
 from millrace_jobs.places import write_durably
 from millrace_jobs.run import checkpoints
 from millrace_jobs.sinks.base import LastBatch
+from spark_logs import Log, offset
 
 from .stored import Stored
 
