@@ -30,7 +30,6 @@ def scratch_query(query: StreamQuery, checkpoint: Path, *, from_beginning: bool)
         "event_log": None,
         "lineage": None,
         "lookups": None,
-        "snapshots": None,
         "partitioner": spec.partitioner.model_copy(update={"placement": PlacementSetting.INLINE}),
     }
     return query.model_copy(update={"spec": spec.model_copy(update=changed), "status": None})
