@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 MILLRACE = str(Path(sys.executable).parent / "millrace")
 
 
-@pytest.mark.slow(minutes=3)
+@pytest.mark.slow(minutes=2)
 @pytest.mark.timeout(900)
 def test_a_query_that_is_killed_and_changed_goes_on_from_each_kind_of_snapshot(tmp_path: Path) -> None:
     events, mark, root = recording(seed=5), Mark(), tmp_path / "checkpoint"

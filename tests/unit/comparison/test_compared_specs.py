@@ -68,6 +68,7 @@ def test_what_runs_writes_to_no_place_beside_its_sink_and_can_go_on_from_the_sta
     fields: dict[str, Any] = {
         "eventLog": {"path": "log"},
         "lineage": {"file": "events.jsonl"},
+        "snapshots": {"every": "6h"},
         "sink": {"table": {"topic": "out", "bootstrapServers": "localhost:9092"}},
         "lookups": {"tokens": {"secretKeyRef": {"name": "readers", "key": "tokens"}}},
         "partitioner": {"algorithm": "pkg", "placement": "Dedicated"},
@@ -75,7 +76,7 @@ def test_what_runs_writes_to_no_place_beside_its_sink_and_can_go_on_from_the_sta
     given = query(**fields)
     found = scratch_query(given, tmp_path, from_beginning=from_beginning)
     document = found.to_document()["spec"]
-    assert not {"eventLog", "lineage", "lookups"} & document.keys()
+    assert not {"eventLog", "lineage", "lookups", "snapshots"} & document.keys()
     assert document["sources"]["trips"]["corruptRecords"] == {"policy": "Drop"}
     assert document["partitioner"]["placement"] == "Inline"
     assert document["checkpoint"] == {"uri": tmp_path.as_uri()}
