@@ -157,8 +157,12 @@ def _millrace(*arguments: str) -> str:
 
 
 def _written(out: Path) -> list[float]:
-    """Return when each batch with results was written, in seconds since 1970."""
-    return sorted(file.stat().st_mtime for file in out.glob("batch-*.parquet"))
+    """Return when the last file of each batch with results was written, in seconds since 1970."""
+    times: dict[str, float] = {}
+    for file in out.glob("batch-*.parquet"):
+        batch = file.name.split("-")[1]
+        times[batch] = max(file.stat().st_mtime, times.get(batch, 0.0))
+    return sorted(times.values())
 
 
 def _counted(out: Path) -> int:
