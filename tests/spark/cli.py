@@ -150,6 +150,13 @@ class Project:
         """Run a command in that process; return its status, its standard output and its standard error."""
         return _shared_process().outputs(self.folder, arguments)
 
+    def program(self, *program: str) -> int:
+        """Run a Python program in a process of its own; return its status."""
+        paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-m", *program]
+        ended = subprocess.run(command, cwd=self.folder, env=paths, capture_output=True, timeout=PATIENCE, check=False)
+        return ended.returncode
+
     def start(self, *arguments: str, terminal: bool = False) -> Running:
         """Start a command in a process of its own."""
         return Running([MILLRACE, *arguments], self.folder, terminal=terminal)

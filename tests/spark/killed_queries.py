@@ -35,6 +35,13 @@ QUESTION = Question(
     window=Hop("moment", size=300, slide=120),
 )
 
+MAINTAINED = {
+    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    "spark.sql.streaming.minBatchesToRetain": "3",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+}
+"""Settings under which Spark removes old versions of the state all the time."""
+
 
 def recording(seed: int) -> pa.Table:
     """Skewed keys; event times that go forth with jitter of a minute."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .cli import PATIENCE, Project
+from .cli import Project
 from .result_files import files_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
@@ -141,16 +138,6 @@ CHANGES = {
 """Changed queries, each with the values that the records of one file add to a group; None where it is refused."""
 
 
-def run_alone(project: Project, *program: str) -> int:
-    """Run a Python program in a process of its own; return its status."""
-    command, paths = (
-        [sys.executable, "-m", *program],
-        os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    ended = subprocess.run(command, cwd=project.folder, env=paths, capture_output=True, timeout=PATIENCE, check=False)
-    return ended.returncode
-
-
 def test_aggregates_change_their_places_leave_and_return_with_the_values_of_all_records(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("0.csv", events(0))
@@ -167,7 +154,7 @@ def test_aggregates_change_their_places_leave_and_return_with_the_values_of_all_
         project.give(f"{number}.csv", events(0))
         given += 1
         if number == 3:  # the first batch of a query without two of the aggregates dies, and is computed again
-            killed = run_alone(project, "spark.die_in_batch", query, project.write("plan.yaml", PLAN))
+            killed = project.program("spark.die_in_batch", query, project.write("plan.yaml", PLAN))
             assert killed == -signal.SIGKILL
         run = project.millrace("run", query, "--once")
         assert run.status == 0, run
@@ -178,7 +165,7 @@ def test_aggregates_change_their_places_leave_and_return_with_the_values_of_all_
 def test_an_older_checkpoint_continues_and_says_which_changes_it_cannot_take(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.give("0.csv", events(0))
-    assert run_alone(project, "spark.columns_as_selected", "run", project.query(ALL, source=FILES), "--once") == 0
+    assert project.program("spark.columns_as_selected", "run", project.query(ALL, source=FILES), "--once") == 0
     project.give("1.csv", events(0))
     moved = f"SELECT who, sum(n) AS total, count(*) AS rows, sum(n * n) AS squares {GROUPS}"
     refused = project.millrace("run", project.query(moved, source=FILES), "--once")

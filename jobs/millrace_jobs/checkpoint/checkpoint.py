@@ -24,11 +24,13 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
+from millrace_jobs.checkpoint.forks import begin_from
 from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
-from millrace_jobs.checkpoint.snapshots import require_no_snapshot
+from millrace_jobs.checkpoint.snapshots import is_being_restored, require_no_snapshot
 from millrace_jobs.checkpoint.spark_folder import (
+    PARTITIONS,
     SparkLog,
     adopt,
     damaged,
@@ -114,6 +116,7 @@ class Checkpoint(SparkLog):
             if isinstance(self.root, Path):
                 self._require_no_other_above(self.root)
             self._take_lock()
+            self._begin_from_snapshot(query)
             held = Marker.read(self.root)
             require_no_snapshot(self.root)
             if held is None and any((self.spark / log).exists() for log in ("offsets", "commits")):
@@ -123,7 +126,8 @@ class Checkpoint(SparkLog):
                 self._remarks = check_changes(held.query, query, self, held.layout)
                 sink = query.spec.sink
                 self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
-            self._take_lease()
+            if self._lease is None:
+                self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
                 remove_outdated(self.spark)
@@ -148,6 +152,17 @@ class Checkpoint(SparkLog):
                 raise unusable from None
             hint = "free some space there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
+
+    def _begin_from_snapshot(self, query: StreamQuery) -> None:
+        """Make a checkpoint that has had no batch from the snapshot that its query names, if it names one."""
+        named = None if query.spec.checkpoint is None else query.spec.checkpoint.from_snapshot
+        if named is None or not (is_being_restored(self.root) or self.is_unused()):
+            return
+        self._take_lease()
+        begin_from(named, self.root, self.spark, query)
+        if isinstance(self._lease, ObjectLease):
+            self._lease.restore()
+            self._entries = LogEntries(self.spark)
 
     def _take_lease(self) -> None:
         """Become the driver, and put right what an old one may have written to Spark's log."""
@@ -231,7 +246,7 @@ class Checkpoint(SparkLog):
     @property
     def state_partitions(self) -> int:
         """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
-        return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
+        return int(self.settings().get(PARTITIONS, self._require_marker().state_partitions))
 
     def replace_spark(self, copy: Path) -> None:
         """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.

@@ -37,6 +37,9 @@ from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.stores.objects import ObjectPath
 
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""Setting of a batch in the log: the number of state partitions."""
+
 _FOLDER = re.compile(r"spark(?:-(\d+))?(?:\.new|\.old)?")
 
 _MISSING_STATE_FILE = re.compile(r"streaming state file of (?:file:)?(/.+?|s3a://.+?) does not exist")
@@ -136,9 +139,11 @@ class SparkLog:
     def settings(self) -> Mapping[str, str]:
         """Return the Spark settings of the newest batch, which every later one keeps; empty before the first."""
         last = self.last_batch().begun
-        if last is None:
-            return {}
-        settings: Mapping[str, str] = self._line("offsets", last, 1).get("conf", {})
+        return {} if last is None else self.settings_of(last)
+
+    def settings_of(self, batch: int) -> Mapping[str, str]:
+        """Return the Spark settings of a batch that was begun."""
+        settings: Mapping[str, str] = self._line("offsets", batch, 1).get("conf", {})
         return settings
 
     def _require_unchanged(self, path: Place) -> None:

@@ -21,7 +21,8 @@ from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.opening import OpenedRun, RunSetup, close_at_end
 from millrace_jobs.run.plans import AUTO_IS_INLINE, unused_algorithm
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.outputs import open_sinks, remove_unused
+from millrace_jobs.sinks.connector import SinkContext
+from millrace_jobs.sinks.outputs import remove_unused
 from millrace_jobs.sources.base import Source
 
 
@@ -80,6 +81,11 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
         opened.store_check.wait(setup.stop_requested)
         if setup.stop_requested():
             return None
+    if opened.snapshots.is_taking_one:
+        setup.step("taking a snapshot before the change")
+    opened.snapshots.wait(setup.stop_requested)  # from here on, the checkpoint is changed
+    if setup.stop_requested():
+        return None
     return prepare_sink(setup, opened, compiled)
 
 
@@ -90,7 +96,7 @@ def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) ->
     if opened.copies is not None:
         remove_unused(opened.copies, setup.spec, keys, has_rows=opened.store_check is not None)
     lookups, table = None, setup.query.spec.sink.table
-    if table is not None and not table.by_partition:
+    if table is not None and not table.by_partition and setup.endpoints.has_lookups:
         columns = lookup_columns(compiled, keys["spec"], setup.spec)
         has_history, name = keys["spec"].versioned, setup.query.name
         rows = None if opened.store_check is None else opened.copies
@@ -105,9 +111,10 @@ def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) ->
         setup.at_end.callback(lookups.close)
     view, show = None if lookups is None else lookups.view, setup.display.table
     partitions = compiled.execution.result_partitions(checkpoint.state_partitions)
-    sink = open_sinks(
-        setup.query, keys, checkpoint.id, show, view, compiled.result, opened.copies, partitions=partitions
+    context = SinkContext(
+        setup.query, keys["spec"], checkpoint.id, show, view, compiled.result, opened.copies, partitions
     )
+    sink = setup.endpoints.sink(compiled, keys, context)
     close_at_end(setup, sink, checkpoint)
     checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
     with attributed_to(FailureClass.SINK):

@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from millrace_api.errors import MillraceError, TransientError
 from millrace_api.model.status import FailureClass
-from millrace_api.model.streamquery import Spec
 from millrace_jobs.run.failures import attributed_to
-from millrace_jobs.sinks.outputs import server_checks
 from millrace_jobs.sources.base import Source
 
 log = logging.getLogger(__name__)
@@ -25,14 +23,19 @@ PATIENCE = 1.0
 
 
 class ServerChecks:
-    """The checks of all servers, each in a thread of its own; they begin when this object is made."""
+    """The checks of all servers, each in a thread of its own; they begin when this object is made.
 
-    def __init__(self, spec: Spec, sources: Mapping[str, Source]) -> None:
+    Args:
+        sources: the sources by name.
+        of_sinks: the checks of the sinks' servers.
+    """
+
+    def __init__(self, sources: Mapping[str, Source], of_sinks: Iterable[Callable[[], None]]) -> None:
         self._refusals: dict[int, MillraceError] = {}
         # daemons: a server that does not answer must not hold up the end of this process
         self._threads = [
             threading.Thread(target=self._run, args=(place, *check), daemon=True)
-            for place, check in enumerate(_all(spec, sources))
+            for place, check in enumerate(_all(sources, of_sinks))
         ]
         for thread in self._threads:
             thread.start()
@@ -67,8 +70,10 @@ class ServerChecks:
             log.debug("the check of a server failed", exc_info=True)
 
 
-def _all(spec: Spec, sources: Mapping[str, Source]) -> Iterator[tuple[FailureClass, Callable[[], None]]]:
+def _all(
+    sources: Mapping[str, Source], of_sinks: Iterable[Callable[[], None]]
+) -> Iterator[tuple[FailureClass, Callable[[], None]]]:
     for source in sources.values():
         yield FailureClass.SOURCE, source.check_server
-    for check in server_checks(spec):
+    for check in of_sinks:
         yield FailureClass.SINK, check

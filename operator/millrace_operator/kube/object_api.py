@@ -143,6 +143,17 @@ class ObjectApi:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
+    def drop_pod_group(self, owner: Owner) -> None:
+        """Delete the PodGroup that has the name of a query, if it is there and the query's."""
+        try:
+            found = self._find(POD_GROUPS, {"name": owner.name, "namespace": owner.namespace})
+            if found is not None and owner.owns(found):
+                path, uid = POD_GROUPS.path(owner.namespace, owner.name), found["metadata"]["uid"]
+                self._client.request("DELETE", path, {}, {"preconditions": {"uid": uid}})
+        except ApiException as error:  # also where Volcano's CRD is gone
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise
+
     def drain(self, namespace: str, stateful_set: str, uid: str) -> Manifest:
         """Scale the StatefulSet of this uid to zero pods, change nothing else, and return the result.
 

@@ -19,6 +19,7 @@ from millrace_api.model.status import Status
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 
+from ..resources.gangs import POD_GROUP
 from ..resources.names import Manifest
 from ..resources.permissions import MOST_PROBLEMS, Permissions
 from ..resources.pod_defaults import PodDefaults
@@ -46,6 +47,7 @@ from .step import (
     Apply,
     Drain,
     DropConfiguration,
+    DropPodGroup,
     DropSecret,
     Finalize,
     MakeSecret,
@@ -414,6 +416,9 @@ class Reconciler:
                 metadata = found["metadata"]
                 self._objects.drop_configuration(observed.owner, metadata["name"], metadata["uid"])
                 self.observations.object_gone(found)
+            case DropPodGroup():
+                self._objects.drop_pod_group(observed.owner)
+                memory.unwatched.pop((POD_GROUP, observed.owner.name), None)
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():

@@ -15,7 +15,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.status import Phase, Status
 from millrace_api.model.streamquery import Annotation, StreamQuery
 
-from ..resources.gangs import POD_GROUP
+from ..resources.gangs import POD_GROUP, is_in_group
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
@@ -102,7 +102,12 @@ class DropConfiguration:
     found: Manifest
 
 
-Action = Apply | Drain | Finalize | MakeSecret | DropSecret | DropConfiguration
+@dataclass(frozen=True)
+class DropPodGroup:
+    """Action that deletes the PodGroup of a query that Volcano schedules no longer, which would reserve its room."""
+
+
+Action = Apply | Drain | Finalize | MakeSecret | DropSecret | DropConfiguration | DropPodGroup
 
 
 @dataclass(frozen=True)
@@ -255,8 +260,11 @@ def _step_to_apply(
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
         actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
+    elif not auth:
+        actions.append(MakeSecret())
     else:
-        actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
+        actions += [DropPodGroup()] if _leaves_group(observed, desired, missing) else []
+        actions += [Apply(each) for each in missing]
     actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
     failing = executor_trouble(observed.failed_executors, observed.driver, now) is not None
@@ -275,9 +283,26 @@ def _step_to_apply(
 def _to_apply(observed: ObservedQuery, desired: list[Manifest]) -> list[Manifest]:
     """Return what is missing or differs; with a driver's StatefulSet also its PodGroup, which may be gone unseen."""
     missing = observed.missing(desired)
-    if all(each["kind"] != "StatefulSet" or each["metadata"]["name"] != observed.owner.driver for each in missing):
+    if not _has_driver(observed, missing):
         return missing
     return [each for each in desired if each["kind"] == POD_GROUP or each in missing]
+
+
+def _leaves_group(observed: ObservedQuery, desired: list[Manifest], missing: list[Manifest]) -> bool:
+    """Return whether the driver had a PodGroup and gets none.
+
+    Its StatefulSet says so until it is applied, also to an operator that has just started and knows no PodGroup.
+    """
+    before = observed.stateful_set
+    if before is None or any(each["kind"] == POD_GROUP for each in desired):
+        return False
+    return _has_driver(observed, missing) and is_in_group(before["spec"]["template"], observed.owner)
+
+
+def _has_driver(observed: ObservedQuery, manifests: list[Manifest]) -> bool:
+    """Return whether the driver's StatefulSet is among these manifests."""
+    at = "StatefulSet", observed.owner.driver
+    return any((each["kind"], each["metadata"]["name"]) == at for each in manifests)
 
 
 def _shown_name(observed: ObservedQuery, missing: Manifest) -> str:

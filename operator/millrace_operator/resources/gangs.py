@@ -22,6 +22,7 @@ from .names import Manifest, Owner
 from .pod_defaults import PodDefaults
 from .pods import made_executor, partitioner_pod
 from .quota_usage import quota_usage
+from .scheduling import VOLCANO_GROUP
 
 POD_GROUP = "PodGroup"
 """Kind of Volcano's object for pods that are scheduled together."""
@@ -69,6 +70,12 @@ def pod_groups(
         "minResources": _quantities(total),
     }
     return [owner.manifest(POD_GROUP_API, POD_GROUP, owner.name, {"spec": spec})]
+
+
+def is_in_group(template: Manifest, owner: Owner) -> bool:
+    """Return whether the pods of a template are in the PodGroup that has the name of their query."""
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    return bool(annotations.get(VOLCANO_GROUP) == owner.name)
 
 
 def _gang(driver: Manifest, query: StreamQuery, owner: Owner, defaults: PodDefaults) -> list[tuple[Manifest, int]]:

@@ -16,10 +16,13 @@ from millrace_api.model.streamquery import EXECUTOR, PARTITIONER, Spec, StreamQu
 
 from .names import Manifest, Owner
 from .spec_changes import revision
-from .spec_values import pod_templates
+from .spec_values import FieldValues, pod_templates
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a pod, or of any other object, that Kueue admits: the name of its LocalQueue."""
+
+KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
+"""Label of a pod: the WorkloadPriorityClass by which Kueue orders and preempts it, in the place of a PriorityClass."""
 
 _KUEUE_MANAGED = "kueue.x-k8s.io/managed"
 _KUEUE_OWN_QUOTA = "kueue.x-k8s.io/pod-suspending-parent"
@@ -139,6 +142,27 @@ def queued_by_template(spec: Spec) -> Iterator[tuple[str, str]]:
             for name in found if isinstance(found, Mapping) else ():
                 if _announces(str(name)):
                     yield f"{field}.metadata.{part}", str(name)
+
+
+def priority_classes(spec: Spec) -> FieldValues:
+    """Yield the PriorityClasses that a query names, by itself and in its pod templates."""
+    if spec.scheduling is not None and spec.scheduling.priority_class is not None:
+        yield "spec.scheduling.priorityClass", spec.scheduling.priority_class
+    for field, template in pod_templates(spec).items():
+        pod = template.get("spec")
+        if isinstance(pod, Mapping) and pod.get("priorityClassName"):
+            yield f"{field}.spec.priorityClassName", str(pod["priorityClassName"])
+
+
+def workload_priorities(spec: Spec) -> Iterator[str]:
+    """Yield the field of each label by which Kueue would take another priority than that of the PriorityClass."""
+    if KUEUE_PRIORITY in (spec.labels or ()):
+        yield f"spec.labels[{KUEUE_PRIORITY}]"
+    for field, template in pod_templates(spec).items():
+        metadata = template.get("metadata")
+        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+        if isinstance(labels, Mapping) and KUEUE_PRIORITY in labels:
+            yield f"{field}.metadata.labels"
 
 
 def _announces(name: str) -> bool:

@@ -133,7 +133,9 @@ class TenancyRule(Model):
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
     )
     checkpoint_uris: tuple[CheckpointPattern, ...] | None = Field(
-        default=None, description="Folders, and prefixes in object stores, that spec.checkpoint.uri may name."
+        default=None,
+        description="Folders, and prefixes in object stores, that spec.checkpoint.uri and fromSnapshot may name; "
+        "without it, no fromSnapshot is allowed.",
     )
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
@@ -195,6 +197,11 @@ class TenancyRule(Model):
         default=None,
         description="Queues of batch schedulers that spec.scheduling may name. With it, no label or annotation of a "
         "pod template may name one.",
+    )
+    priority_classes: tuple[NamePattern, ...] | None = Field(
+        default=None,
+        description="PriorityClasses that spec.scheduling and pod templates may name. With it, no label may name a "
+        "WorkloadPriorityClass of Kueue.",
     )
     identity_endpoints: tuple[IdentityEndpoint, ...] = Field(
         default=(),

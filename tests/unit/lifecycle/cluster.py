@@ -230,6 +230,10 @@ class Cluster:
         self._act(("drop", name))
         assert self.objects.pop(("ConfigMap", name))["metadata"]["uid"] == uid
 
+    def drop_pod_group(self, owner):
+        self._act(("drop", POD_GROUP))
+        self.objects.pop((POD_GROUP, owner.name), None)
+
     def drain(self, namespace, stateful_set, uid):
         if self.forbids:
             raise ChangeForbiddenError("no rights here")

@@ -1,5 +1,7 @@
 """Pods that wait in the queue of a batch scheduler: they are named as what they are, and a spec that asks for the same waits."""
 
+from contextlib import suppress
+
 import pytest
 
 from unit.resources.cases import SMALLEST
@@ -290,12 +292,53 @@ def test_a_query_of_volcano_that_is_deleted_can_be_created_again(cluster):
 def test_a_pod_group_that_was_deleted_comes_back_with_the_next_driver(cluster):
     cluster.put(VOLCANO)
     cluster.settle()
-    cluster.put(KUEUE)
-    cluster.settle()
     del cluster.objects[GROUP]
+    cluster.put(VOLCANO + "  image: example.org/other\n")
+    cluster.settle()
+    assert GROUP in cluster.objects
+
+
+@pytest.mark.parametrize("text", [KUEUE, YUNIKORN, QUERY], ids=["Kueue", "YuniKorn", "none"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_pod_group_goes_with_the_last_driver_of_volcano(cluster, text, restarts):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    if restarts:
+        cluster.start_operator()  # it knows no PodGroup by itself
+    cluster.put(text)
+    cluster.settle()
+    assert GROUP not in cluster.objects
+    cluster.settle()
+    assert cluster.actions.count(("drop", "PodGroup")) == 1
     cluster.put(VOLCANO)
     cluster.settle()
     assert GROUP in cluster.objects
+
+
+def test_a_pod_group_stays_while_volcano_schedules_the_query(cluster):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    cluster.put(VOLCANO.replace("team-a", "team-b") + "  image: example.org/other\n")
+    cluster.settle()
+    cluster.put(VOLCANO + "  suspend: true\n")
+    cluster.settle()
+    assert ("drop", "PodGroup") not in cluster.actions
+    assert GROUP in cluster.objects
+
+
+@pytest.mark.parametrize("requests", range(25))
+def test_a_pod_group_goes_whichever_request_the_operator_dies_at(cluster, requests):
+    cluster.put(VOLCANO)
+    cluster.settle()
+    cluster.put(KUEUE)
+    cluster.dies_at = requests
+    with suppress(ConnectionError):
+        cluster.settle()
+    cluster.dies_at = None
+    cluster.start_operator()
+    cluster.settle()
+    assert GROUP not in cluster.objects
+    assert POD in cluster.objects
 
 
 def test_a_pod_group_that_was_deleted_may_change(cluster):

@@ -14,6 +14,7 @@ from .refused_code import CODE
 from .refused_references import REFUSED_REFERENCES
 from .refused_reports import REPORTS
 from .refused_roles import ROLES
+from .refused_scheduling import SCHEDULING
 from .refused_tables import ICEBERG, REFUSED_TABLES
 
 NAMESPACE = "cabs"
@@ -136,6 +137,7 @@ REFUSED = [
     ),
     *CODE,
     *ROLES,
+    *SCHEDULING,
     (
         "checkpointClaims",
         {"checkpointClaims": ["check*"]},
@@ -166,6 +168,21 @@ REFUSED = [
         {"checkpoint": {"uri": "s3a://lake/team-ab/trips"}},
         'spec.checkpoint.uri: "s3a://lake/team-ab/trips" is not allowed in namespace cabs; '
         "write a value that matches one of s3a://lake/team-a/**",
+    ),
+    (
+        "checkpointUris",
+        {"checkpointUris": ["s3a://lake/team-a/**"]},
+        {"checkpoint": {"uri": "s3a://lake/team-a/trips", "fromSnapshot": "s3a://lake/team-a/old/snapshots/one"}},
+        {"checkpoint": {"uri": "s3a://lake/team-a/trips", "fromSnapshot": "s3a://lake/team-b/old/snapshots/one"}},
+        'spec.checkpoint.fromSnapshot: "s3a://lake/team-b/old/snapshots/one" is not allowed in namespace cabs',
+    ),
+    (
+        "checkpointClaims",
+        {"checkpointClaims": ["checkpoints"]},
+        {"checkpoint": {"claimName": "checkpoints"}},
+        {"checkpoint": {"claimName": "checkpoints", "fromSnapshot": "file:///var/lib/millrace/checkpoint/a/snapshots/b"}},
+        'spec.checkpoint.fromSnapshot: "file:///var/lib/millrace/checkpoint/a/snapshots/b" is not allowed in namespace cabs; '
+        "leave it out: the policy allows none",
     ),
     (
         "checkpointUris",
@@ -217,14 +234,6 @@ REFUSED = [
         {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "cabs"]}},
         {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "*"]}},
         'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write a value that matches one of team-*',
-    ),
-    (
-        "queues",
-        {"queues": ["team-a", "root.cabs.*"]},
-        {"scheduling": {"scheduler": "YuniKorn", "queue": "root.cabs.streams"}},
-        {"scheduling": {"scheduler": "Kueue", "queue": "team-b"}},
-        'spec.scheduling.queue: "team-b" is not allowed in namespace cabs; write a value that matches one of team-a, '
-        "root.cabs.*",
     ),
     (
         "brokers",

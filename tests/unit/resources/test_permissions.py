@@ -81,6 +81,18 @@ def test_where_queues_are_restricted_a_template_may_not_name_a_batch_scheduler(n
     assert problem.startswith(f'spec.driver.podTemplate.spec.schedulerName: "{name}" is not allowed in namespace cabs')
 
 
+def test_where_priorities_are_restricted_no_label_may_name_another_one_to_kueue():
+    label = {"kueue.x-k8s.io/priority-class": "high"}
+    for asked, field in (
+        (query(labels=label), "spec.labels[kueue.x-k8s.io/priority-class]"),
+        (query(driver__podTemplate={"metadata": {"labels": label}}), "spec.driver.podTemplate.metadata.labels"),
+    ):
+        assert said(policy(), asked) == []
+        (problem,) = said(policy(priorityClasses=["*"]), asked)
+        expected = f'{field}: "kueue.x-k8s.io/priority-class" is not allowed in namespace cabs; leave it out'
+        assert problem.startswith(expected)
+
+
 def test_a_template_may_not_put_another_claim_in_the_place_of_an_allowed_one():
     other = {"spec": {"volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": "other"}}]}}
     asked = query(driver__podTemplate=other, executors__podTemplate=other)

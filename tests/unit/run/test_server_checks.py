@@ -9,19 +9,17 @@ import pytest
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.status import FailureClass
-from millrace_jobs.run import server_checks
 from millrace_jobs.run.server_checks import ServerChecks
 
 PATIENT = 60.0
 
 
 @pytest.fixture
-def checks(monkeypatch):
+def checks():
     """Return ``checks(source, *sinks)``, which begins the checks of a source and of sinks."""
 
     def begun(source, *sinks):
-        monkeypatch.setattr(server_checks, "server_checks", lambda _: sinks)
-        return ServerChecks(None, {"trips": SimpleNamespace(check_server=source)})
+        return ServerChecks({"trips": SimpleNamespace(check_server=source)}, sinks)
 
     return begun
 

@@ -41,6 +41,9 @@ class Objects(Protocol):
     def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
         """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
 
+    def drop_pod_group(self, owner: Owner) -> None:
+        """Delete the PodGroup that has the name of a query, if it is there and the query's."""
+
     def drain(self, namespace: str, stateful_set: str, uid: str) -> Manifest:
         """Scale the StatefulSet of this uid to zero pods and return the result."""
 

@@ -1,0 +1,301 @@
+"""A comparison from its beginning to its end: the runs of both versions one after the other, and the report.
+
+The old version runs first and decides the batches; the new one follows it. Where they seem to differ, or the new one
+seems slower, the old version runs a second time: what differs between its own two runs is no fault of the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.values import Duration
+from millrace_api.validation.evolution import compare as compare_versions
+from millrace_jobs.checkpoint.checkpoint import checkpoint_root
+from millrace_jobs.checkpoint.snapshots import place_of_snapshot, restore, snapshots_of
+from millrace_jobs.comparison.changed_fields import changed_fields, require_same_records
+from millrace_jobs.comparison.findings import Finding, Kind, OutputComparison, compare_output
+from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput
+from millrace_jobs.comparison.report import BEGINNING, ComparisonReport, VersionFigures
+from millrace_jobs.comparison.rows import FinalRows, final_rows
+from millrace_jobs.comparison.speed import Speed, speed_of
+from millrace_jobs.comparison.version_run import Outcome, Task
+from millrace_jobs.disk import process_folder
+from millrace_jobs.process.signals import start_child
+from millrace_jobs.run.checkpoints import reported
+from millrace_jobs.stores.spark import use
+
+MOST_BYTES = 1 << 30
+"""Bytes of the results of both versions that are compared in memory."""
+
+_POLL_SECONDS = 0.1
+_END_SECONDS = 10.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a query: the file that has it, and what was read there."""
+
+    file: Path
+    query: StreamQuery
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be compared, and how exactly.
+
+    Attributes:
+        old: the version that runs now.
+        new: the version that is to take its place.
+        connections: files with Connections.
+        start: the name of a snapshot, or BEGINNING; None for the newest snapshot that the new version can continue.
+        records: the number of records after which a comparison ends.
+        within: the longest time that the run of the old version may take; None for no limit.
+        ignored: columns that may differ.
+        tolerance: the relative difference of floats that does not count.
+        bound: how many times as long as the old version the new one may take.
+        examples: the number of differing rows to show.
+        command: the command that runs a task, followed by the task's file.
+    """
+
+    old: Version
+    new: Version
+    connections: Sequence[Path]
+    start: str | None
+    records: int
+    within: Duration | None
+    ignored: frozenset[str]
+    tolerance: float
+    bound: float
+    examples: int
+    command: Sequence[str]
+
+
+def compare(request: Request, say: Say) -> ComparisonReport:
+    """Run both versions, and compare their results; ``say`` takes a line about what happens.
+
+    Raises:
+        MillraceError: the versions cannot be compared.
+    """
+    require_same_records(request.old.query, request.new.query)
+    folder, lock = process_folder("millrace-compare-")
+    try:
+        return _Comparison(request, folder, lock, say).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Comparison:
+    """A comparison in a temporary folder; ``lock`` is the descriptor by which that is in use."""
+
+    def __init__(self, request: Request, folder: Path, lock: int, say: Say) -> None:
+        self._request, self._folder, self._lock, self._say = request, folder, lock, say
+        self._snapshot, self._why = _start(request)
+
+    def run(self) -> ComparisonReport:
+        request = self._request
+        if self._why:
+            self._say(self._why)
+        first = self._task("old", request.old, is_first=True)
+        old = self._run(first, request.old, "old", None)
+        if not old.rows:
+            start = "the snapshot" if self._snapshot else "the beginning of its sources"
+            hint = "compare from an older snapshot, or with --from beginning" if self._snapshot else "let some arrive"
+            raise MillraceError(Problem(f"the old version has read no record from {start} on", hint))
+        later = self._task("new", request.new)
+        new = self._run(later, request.new, "new", old)
+        if new.rows != old.rows:
+            message = f"the new version has read {new.rows:,} records, and the old one {old.rows:,}"
+            raise MillraceError(Problem(message, "compare when no file of the sources is replaced or removed"))
+        _require_bounded(first.results, later.results)
+        outputs, speed = self._compared(first, later), speed_of_runs(old, new)
+        unsteady: tuple[OutputComparison, ...] = ()
+        if speed.exceeds(request.bound) or not all(each.is_equal for each in outputs):
+            self._say("running the old version a second time: what differs in its own two runs does not count")
+            again = self._task("again", request.old)
+            repeated = self._run(again, request.old, "old", old)
+            unsteady = tuple(each for each in self._compared(first, again) if not each.is_equal)
+            speed = min(
+                speed, speed_of_runs(repeated, new), key=lambda each: each.low
+            )  # either may have been disturbed
+        return ComparisonReport(
+            start=self._snapshot or BEGINNING,
+            note=self._why,
+            records=old.rows,
+            changes=tuple(changed_fields(request.old.query, request.new.query)),
+            old=VersionFigures.of(old.batches),
+            new=VersionFigures.of(new.batches),
+            outputs=outputs,
+            unsteady=unsteady,
+            speed=speed,
+            bound=request.bound,
+        )
+
+    def _task(self, name: str, version: Version, *, is_first: bool = False) -> Task:
+        """Prepare the folder of a run: its checkpoint, and for a later run what the first one's sources remember."""
+        request, folder = self._request, self._folder / name
+        folder.mkdir()
+        task = Task(
+            file=str(version.file.absolute()),
+            query=version.query.name,
+            connections=[str(file.absolute()) for file in request.connections],
+            folder=str(folder),
+            ends=str(self._folder / "ends"),
+            is_first=is_first,
+            records=request.records,
+            seconds=None if request.within is None else request.within.seconds,
+            from_beginning=self._snapshot is None,
+        )
+        if self._snapshot is not None:
+            root = checkpoint_root(request.old.query)
+            with reported(root):
+                restore(place_of_snapshot(root, self._snapshot), task.checkpoint)
+        if not is_first:
+            remembered = self._folder / "old" / "checkpoint" / "sources"
+            if remembered.exists():
+                shutil.copytree(remembered, task.checkpoint / "sources", dirs_exist_ok=True)
+        return task
+
+    def _run(self, task: Task, version: Version, name: str, before: Outcome | None) -> Outcome:
+        """Run a task in a process of its own. Raises MillraceError if it fails."""
+        if before is not None:
+            seconds = sum(batch.seconds for batch in before.batches)
+            self._say(f"running the {name} version: {before.rows:,} records; the old one took {seconds:.0f} s for them")
+        file, log = Path(task.folder, "task.json"), Path(task.folder, "output")
+        task.write(file)
+        with log.open("wb") as output:
+            command = [*self._request.command, str(file)]
+            process = start_child(command, os.environ, quiet=False, pass_fds=[self._lock], output=output.fileno())
+        try:
+            self._wait(process, task, announced=before is not None)
+        finally:
+            _end(process)
+        try:
+            outcome = Outcome.read(task.outcome_file)
+        except FileNotFoundError:
+            last = "".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-1:]).strip()
+            message = f"the run of the {name} version has died: {last or f'status {process.returncode}'}"
+            raise MillraceError(Problem(message, "run it by millrace run --once, which shows why")) from None
+        if outcome.problems:
+            place = f"the {name} version cannot be compared: "
+            problems = [replace(each, message=f"{place}{each.message}") for each in outcome.problems]
+            raise MillraceError(*problems)
+        return outcome
+
+    def _wait(self, process: subprocess.Popen[bytes], task: Task, *, announced: bool) -> None:
+        while process.poll() is None:
+            if not announced and task.waiting_file.exists() and (text := _announcement(task)):
+                self._say(text)
+                announced = True
+            time.sleep(_POLL_SECONDS)
+
+    def _compared(self, old: Task, new: Task) -> tuple[OutputComparison, ...]:
+        request = self._request
+        return compare_results(
+            old.results,
+            new.results,
+            ignored=request.ignored,
+            tolerance=request.tolerance,
+            examples=request.examples,
+        )
+
+
+def _start(request: Request) -> tuple[str | None, str]:
+    """Return the snapshot that a comparison begins with, and what to say about that; None for the beginning."""
+    wanted = request.start
+    if wanted == BEGINNING:
+        return None, ""
+    checkpoint = request.old.query.spec.checkpoint
+    if wanted is None and checkpoint is not None and checkpoint.uri is None:
+        return None, ""  # it is on a volume that only the pods of the query have
+    use(request.old.query.spec.s3, request.old.query.spec.azure)
+    root = checkpoint_root(request.old.query)
+    with reported(root):
+        found = [each.name for each in snapshots_of(root)]
+    if wanted is None and not found:
+        return None, ""
+    forbidden, _ = compare_versions(request.old.query, request.new.query)
+    if not forbidden:
+        return (wanted or found[-1]), ""
+    why = f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"
+    if wanted is not None:
+        raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", f"--from {BEGINNING}"))
+    return None, f"{why}: both read the records from the beginning, and windows that began before are not compared"
+
+
+def _announcement(task: Task) -> str:
+    """Return how much the first run will read, before it begins."""
+    import json
+
+    try:
+        waiting = json.loads(task.waiting_file.read_text(encoding="utf-8"))
+    except ValueError:
+        return ""  # it is being written
+    parts = []
+    for name, found in waiting.items():
+        known = found["records"]
+        parts.append(f"{name} has {known:,} records" if known is not None else f"{name} has {found['units']:,} files")
+    bound = f"at most {task.records:,} are read"
+    limit = "" if task.seconds is None else f", for at most {task.seconds:g} s"
+    return f"running the old version: {', '.join(parts)}; {bound}{limit}, and then by the new one"
+
+
+def compare_results(
+    old: KeptFolder, new: KeptFolder, *, ignored: Collection[str], tolerance: float, examples: int
+) -> tuple[OutputComparison, ...]:
+    """Compare the results of two runs, output by output; see ``compare_output``."""
+    results = [
+        {each.field: (_rows_of(folder, number, each), each.columns) for number, each in enumerate(folder.outputs)}
+        for folder in (old, new)
+    ]
+    found = []
+    for field in dict.fromkeys([*results[0], *results[1]]):
+        if field not in results[1]:
+            gone = Finding(Kind.OUTPUT_GONE, "the new version has no such output")
+            found.append(OutputComparison(field, findings=(gone,)))
+        elif field not in results[0]:
+            added = Finding(Kind.OUTPUT_ADDED, "the new version adds this output")
+            found.append(OutputComparison(field, findings=(added,)))
+        else:
+            pair = (results[0][field], results[1][field])
+            found.append(compare_output(field, *pair, ignored=ignored, tolerance=tolerance, examples=examples))
+    return tuple(found)
+
+
+def _rows_of(folder: KeptFolder, number: int, output: KeptOutput) -> FinalRows:
+    return final_rows(folder.batches(number), output, folder.empty())
+
+
+def _require_bounded(*folders: KeptFolder) -> None:
+    size = sum(folder.size for folder in folders)
+    if size > MOST_BYTES:
+        message = f"the results are {size >> 20:,} MiB, and at most {MOST_BYTES >> 20:,} MiB are compared in memory"
+        raise MillraceError(Problem(message, "write a lower --records"))
+
+
+def speed_of_runs(old: Outcome, new: Outcome) -> Speed:
+    """Compare the batches with records, which are the same in both."""
+    times = [[batch.seconds for batch in outcome.batches if batch.rows] for outcome in (old, new)]
+    if [b.rows for b in old.batches if b.rows] != [b.rows for b in new.batches if b.rows]:
+        return Speed(0)
+    return speed_of(*times)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that may still run, since this one was interrupted."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

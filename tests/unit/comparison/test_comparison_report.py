@@ -1,0 +1,68 @@
+"""The verdict of a comparison, and the report in both formats."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from millrace_jobs.comparison.findings import Example, Finding, Kind, OutputComparison
+from millrace_jobs.comparison.report import ComparisonReport, Verdict, VersionFigures, as_json, as_text
+from millrace_jobs.comparison.speed import Speed
+from millrace_jobs.comparison.version_run import TimedBatch
+
+EQUAL = OutputComparison("spec", 3, 3, "0f", "0f")
+OTHER = replace(
+    EQUAL,
+    new_digest="0e",
+    findings=(Finding(Kind.VALUES, "n: 1 row of 3 in both versions differ", "n", 1),),
+    examples=(Example({"city": "ä", "n": 1}, {"city": "ä", "n": 2}),),
+)
+MORE = replace(EQUAL, findings=(Finding(Kind.COLUMN_ADDED, "m: the new version adds this column", "m"),))
+SLOW, FAST = Speed(12, 1.0, 2.0, 2.0, 1.6, 2.4), Speed(12, 1.0, 1.4, 1.4, 1.2, 1.6)
+
+
+def report(
+    output: OutputComparison = EQUAL, speed: Speed = FAST, unsteady: tuple[OutputComparison, ...] = ()
+) -> ComparisonReport:
+    old = VersionFigures.of([TimedBatch(0, 10, 1.0, 0, 1), TimedBatch(1, 0, 0.5, 0, 0)])
+    new = VersionFigures.of([TimedBatch(0, 10, 1.0, 2, 1)])
+    return ComparisonReport("half", "", 10, ("spec.query.sql: ...",), old, new, (output,), unsteady, speed, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "verdicts"),
+    [
+        (report(), [Verdict.EQUAL]),
+        (report(MORE), [Verdict.EQUAL]),
+        (report(OTHER), [Verdict.DIFFERENT]),
+        (report(OTHER, SLOW), [Verdict.DIFFERENT, Verdict.SLOWER]),
+        (report(OTHER, FAST, (OTHER,)), [Verdict.UNSTEADY]),
+        (report(EQUAL, replace(SLOW, batches=3)), [Verdict.EQUAL]),
+    ],
+)
+def test_a_verdict_names_all_that_speaks_against_the_new_version(
+    given: ComparisonReport, verdicts: list[Verdict]
+) -> None:
+    assert list(given.verdicts) == verdicts
+    assert given.is_equal == (verdicts == [Verdict.EQUAL])
+    assert json.loads(as_json(given))["verdict"] == verdicts
+    assert list(as_text(given))[-1] == f"verdict: {' and '.join(verdicts)}"
+
+
+def test_the_report_shows_both_rows_and_the_late_records() -> None:
+    text = "\n".join(as_text(report(OTHER, SLOW)))
+    assert "10 records in 2 batches, from the snapshot half on" in text
+    assert "changed: spec.query.sql: ..." in text
+    assert '    old  {"city": "ä", "n": 1}\n    new  {"city": "ä", "n": 2}' in text
+    assert "late records: 0 of the old version, 2 of the new one" in text
+    assert "2.00 times (1.60 to 2.40 with 95 % confidence), more than 1.5" in text
+    found = json.loads(as_json(report(OTHER)))
+    assert found["outputs"][0]["equal"] is False
+    assert found["outputs"][0]["examples"] == [{"old": {"city": "ä", "n": 1}, "new": {"city": "ä", "n": 2}}]
+    assert found["old"] == {"batches": 2, "seconds": 1.5, "late": 0, "rejected": 1}
+
+
+def test_too_few_batches_are_said() -> None:
+    assert "speed: not compared: 2 batches after warm-up, and it takes 6" in list(as_text(report(speed=Speed(2))))
