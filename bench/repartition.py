@@ -1,9 +1,9 @@
 """Measure how long the results of a running query pause while its state is repartitioned, and what that takes.
 
-    python -m bench.repartition [--keys 1000000] [--rate 5000] [--rounds 3] [--json FILE]
+    python -m bench.repartition [--keys 1000000] [--rate 5000] [--interval 1s] [--rounds 3] [--json FILE]
 
 A query counts records by key. Its state has all keys on 4 partitions before it runs. Then it gets RATE records a second
-of random keys, in a batch each second, and `millrace state repartition` changes its partitions to 8. The pause is the
+of random keys, in a batch each interval, and `millrace state repartition` changes its partitions to 8. The pause is the
 time between the result files of the last batch before the switch and the first one after it, beside the median time
 between two files before the command. At the end, the newest results of all keys are added up: they are all records.
 """
@@ -34,7 +34,7 @@ from lab.waiting import wait_until
 
 BEFORE, AFTER = 4, 8
 _FILES_A_SECOND = 4
-_SETTLED = 15
+_SETTLED = 8
 """Batches after which a query that has just started is measured."""
 
 _FILE_RECORDS = 250_000
@@ -86,10 +86,11 @@ class Feed:
 
 @dataclass(frozen=True)
 class RepartitionBench:
-    """Rounds in folders of their own, with this many keys and records a second."""
+    """Rounds in folders of their own, with this many keys, records a second, and time between two batches."""
 
     keys: int
     rate: int
+    interval: str
 
     def round(self, folder: Path, seed: int) -> RepartitionFigure:
         """Run a query, repartition its state, and check its results."""
@@ -105,7 +106,7 @@ class RepartitionBench:
         with running([MILLRACE, "run", str(file)], log) as process:
             feeding.start()
             try:
-                wait_until(lambda: len(_written(out)) > _SETTLED + 1, "the query runs", seconds=300)
+                wait_until(lambda: len(_written(out)) > _SETTLED + 1, "the query runs", seconds=900)
                 first = len(_written(out))
                 began = time.time()
                 said = _millrace("state", "repartition", str(file), "--partitions", str(AFTER))
@@ -140,7 +141,7 @@ class RepartitionBench:
             },
             "query": {"sql": "SELECT key, count(*) AS n, sum(value) AS total FROM events GROUP BY key"},
             "sink": {"files": {"path": str(folder / "out"), "format": "parquet"}},
-            "batchInterval": "1s",
+            "batchInterval": self.interval,
             "parallelism": {"initial": 2, "max": 8},
             "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
         }
@@ -156,8 +157,12 @@ def _millrace(*arguments: str) -> str:
 
 
 def _written(out: Path) -> list[float]:
-    """Return when each batch with results was written, in seconds since 1970."""
-    return sorted(file.stat().st_mtime for file in out.glob("batch-*.parquet"))
+    """Return when the last file of each batch with results was written, in seconds since 1970."""
+    times: dict[str, float] = {}
+    for file in out.glob("batch-*.parquet"):
+        batch = file.name.split("-")[1]
+        times[batch] = max(file.stat().st_mtime, times.get(batch, 0.0))
+    return sorted(times.values())
 
 
 def _counted(out: Path) -> int:
@@ -192,11 +197,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=5_000)
+    parser.add_argument("--interval", default="1s")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
     exit_on_sigterm()
-    bench, figures = RepartitionBench(chosen.keys, chosen.rate), []
+    bench, figures = RepartitionBench(chosen.keys, chosen.rate, chosen.interval), []
     with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
         for number in range(chosen.rounds):
             figures.append(bench.round(Path(name, str(number)), number))

@@ -64,7 +64,7 @@ class Running:
         assert_same(found, duckdb_rows(self.events, QUESTION.duckdb), QUESTION.key_columns)
 
 
-@pytest.mark.slow(minutes=1)
+@pytest.mark.slow(minutes=3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("emit", ["OnWindowClose", "OnUpdate"])
 def test_a_running_query_goes_on_with_more_partitions(tmp_path: Path, emit: str) -> None:
@@ -90,7 +90,7 @@ DEATHS = [("copier", "spark"), ("copier", "request.json"), ("driver", "request.j
 """Who is killed, and the file of the handover by which that is."""
 
 
-@pytest.mark.slow(minutes=1)
+@pytest.mark.slow(minutes=4)
 @pytest.mark.timeout(1200)
 def test_a_copier_and_drivers_that_are_killed_leave_one_number_or_the_other(tmp_path: Path) -> None:
     query, folder = Running(tmp_path, "OnUpdate"), tmp_path / "checkpoint" / "repartitioned"

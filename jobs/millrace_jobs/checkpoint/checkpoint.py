@@ -3,7 +3,8 @@
 Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (what a
 source records besides its offsets), ``policies`` (what the partitioner replicas have learned), ``tables/NAME`` (the
 contents of a static table that batches have joined), ``copies`` (of a run on this machine: local copies of the table in
-its topic, which can be made again), and ``spark`` (Spark's own checkpoint: offsets with plans, commits, state).
+its topic, which can be made again), ``repartitioned`` (a copy of the state that is being made, see ``handover``), and
+``spark`` (Spark's own checkpoint: offsets with plans, commits, state), or ``spark-N`` (``spark_folder``).
 """
 
 from __future__ import annotations

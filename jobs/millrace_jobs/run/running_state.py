@@ -176,7 +176,7 @@ class _Copier:
                 raise _refused(f"the driver has not switched to the copy within {_ASKED_SECONDS:.0f} s")
             stopped = handover.stopped_at()
             if stopped is None:
-                follower.catch_up(self._newest(follower))
+                follower.catch_up(follower.original.last_batch().committed or 0)  # a driver that has died is replaced
             elif stopped != offered:
                 handover.take_back()
                 follower.catch_up(stopped)
