@@ -114,9 +114,17 @@ def task_of(made: dict[str, Any], folder: Path, name: str, *, is_first: bool = F
     run_folder.mkdir(parents=True)
     file = run_folder / "query.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
-    ends = str(folder / "ends")
     return Task(
-        str(file), None, (), str(run_folder), ends, is_first, records=1 << 30, seconds=None, from_beginning=True
+        file=str(file),
+        query="compared",
+        name="compared",
+        connections=(),
+        folder=str(run_folder),
+        ends=str(folder / "ends"),
+        is_first=is_first,
+        records=1 << 30,
+        seconds=None,
+        from_beginning=True,
     )
 
 

@@ -117,6 +117,7 @@ def compared_version(
 ) -> None:
     """Run one version for ``millrace compare``, and end when the standard input closes."""
     from millrace_jobs.comparison.version_run import Outcome, Task, run_version
+    from millrace_jobs.run.query_file import errors_located_in
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     wanted = Task.read(task)
@@ -124,7 +125,8 @@ def compared_version(
         with extras_reported():
             files = [Path(file) for file in wanted.connections]
             chosen = query_for_spark(Path(wanted.file), wanted.query, files, debug=False)
-            outcome = run_version(chosen, wanted)
+            with errors_located_in(Path(wanted.file), chosen.name):
+                outcome = run_version(chosen, wanted)
     except MillraceError as error:
         outcome = Outcome(problems=error.problems)
     outcome.write(wanted.outcome_file)

@@ -25,6 +25,7 @@ from millrace_jobs.comparison.findings import Finding, Kind, OutputComparison, c
 from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput
 from millrace_jobs.comparison.report import BEGINNING, ComparisonReport, VersionFigures
 from millrace_jobs.comparison.rows import FinalRows, final_rows
+from millrace_jobs.comparison.scratch_query import named
 from millrace_jobs.comparison.speed import Speed, speed_of
 from millrace_jobs.comparison.version_run import Outcome, Task
 from millrace_jobs.disk import process_folder
@@ -147,6 +148,7 @@ class _Comparison:
         task = Task(
             file=str(version.file.absolute()),
             query=version.query.name,
+            name=request.old.query.name,
             connections=[str(file.absolute()) for file in request.connections],
             folder=str(folder),
             ends=str(self._folder / "ends"),
@@ -223,7 +225,8 @@ def _start(request: Request) -> tuple[str | None, str]:
         found = [each.name for each in snapshots_of(root)]
     if wanted is None and not found:
         return None, ""
-    forbidden, _ = compare_versions(request.old.query, request.new.query)
+    old, new = request.old.query, request.new.query
+    forbidden, _ = compare_versions(old, named(new, old.name))
     if not forbidden:
         return (wanted or found[-1]), ""
     why = f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"

@@ -44,7 +44,8 @@ class Task:
 
     Attributes:
         file: the query's file.
-        query: its name in the file, if there are several.
+        query: its name in the file.
+        name: the name that both versions have in the comparison.
         connections: files with Connections.
         folder: the folder of this run; ``checkpoint`` in it may exist already.
         ends: file with the ends of the batches, which the first run writes.
@@ -55,7 +56,8 @@ class Task:
     """
 
     file: str
-    query: str | None
+    query: str
+    name: str
     connections: Sequence[str]
     folder: str
     ends: str
@@ -218,12 +220,12 @@ def run_version(given: StreamQuery, task: Task) -> Outcome:
         MillraceError: it cannot run, or fails.
     """
     folder = Path(task.folder)
-    query = scratch_query(given, task.checkpoint, from_beginning=task.from_beginning)
+    query = scratch_query(given, task.name, task.checkpoint, from_beginning=task.from_beginning)
     enough = folder / "enough"
     platform = _Platform(task=task, enough=enough)
     with (folder / "log").open("w", encoding="utf-8") as log:
         console = Console(file=log, width=200)
         endpoints = _Endpoints(task, enough)
-        with Job(query, platform, once=True, file=Path(task.file), console=console, endpoints=endpoints) as job:
+        with Job(query, platform, once=True, console=console, endpoints=endpoints) as job:
             job.run()
     return Outcome(tuple(platform.batches))
