@@ -100,7 +100,7 @@ class _Comparison:
 
     def __init__(self, request: Request, folder: Path, lock: int, say: Say) -> None:
         self._request, self._folder, self._lock, self._say = request, folder, lock, say
-        self._snapshot, self._why = _start(request)
+        self._snapshot, self._why = start_of(request.old.query, request.new.query, request.start)
 
     def run(self) -> ComparisonReport:
         request = self._request
@@ -211,27 +211,34 @@ class _Comparison:
         )
 
 
-def _start(request: Request) -> tuple[str | None, str]:
-    """Return the snapshot that a comparison begins with, and what to say about that; None for the beginning."""
-    wanted = request.start
-    if wanted == BEGINNING:
+def start_of(old: StreamQuery, new: StreamQuery, wanted: str | None) -> tuple[str | None, str]:
+    """Return the snapshot that a comparison begins with, and why there is none, if that is worth a note.
+
+    Args:
+        old: the version whose checkpoint has the snapshots.
+        new: the version that is to go on from the same state.
+        wanted: the name of a snapshot, or BEGINNING; None for the newest one that the new version can go on from.
+
+    Raises:
+        MillraceError: the new version cannot go on from the wanted one, or the checkpoint cannot be read.
+    """
+    checkpoint = old.spec.checkpoint
+    on_volume = checkpoint is not None and checkpoint.uri is None  # which only the pods of the query have
+    if wanted == BEGINNING or (wanted is None and on_volume):
         return None, ""
-    checkpoint = request.old.query.spec.checkpoint
-    if wanted is None and checkpoint is not None and checkpoint.uri is None:
-        return None, ""  # it is on a volume that only the pods of the query have
-    use(request.old.query.spec.s3, request.old.query.spec.azure)
-    root = checkpoint_root(request.old.query)
+    use(old.spec.s3, old.spec.azure)
+    root = checkpoint_root(old)
     with reported(root):
         found = [each.name for each in snapshots_of(root)]
     if wanted is None and not found:
         return None, ""
-    old, new = request.old.query, request.new.query
     forbidden, _ = compare_versions(old, named(new, old.name))
     if not forbidden:
         return (wanted or found[-1]), ""
     why = f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"
     if wanted is not None:
-        raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", f"--from {BEGINNING}"))
+        hint = f"write --from {BEGINNING}"
+        raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", hint))
     return None, f"{why}: both read the records from the beginning, and windows that began before are not compared"
 
 
