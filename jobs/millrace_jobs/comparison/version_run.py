@@ -25,7 +25,7 @@ from millrace_jobs.comparison.fixed_batches import (
     LaterSource,
     positions_in,
 )
-from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, KeptResults
+from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, ResultKeeper
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.log_entries import LogEntries
@@ -39,7 +39,7 @@ from millrace_jobs.sources.base import Source
 
 
 @dataclass(frozen=True)
-class Task:
+class VersionTask:
     """What a run of a comparison has to know; stored as JSON.
 
     Attributes:
@@ -97,7 +97,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TimedBatch:
+class ComparedBatch:
     """A finished batch: its records, the seconds that they took without looking for more, and the late ones."""
 
     number: int
@@ -108,10 +108,10 @@ class TimedBatch:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VersionOutcome:
     """How a run of a comparison has ended: its batches, or why it failed."""
 
-    batches: tuple[TimedBatch, ...] = ()
+    batches: tuple[ComparedBatch, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @classmethod
@@ -119,7 +119,7 @@ class Outcome:
         """Return the outcome in a file. Raises FileNotFoundError if the run has died."""
         found = json.loads(file.read_text(encoding="utf-8"))
         return cls(
-            tuple(TimedBatch(**each) for each in found["batches"]),
+            tuple(ComparedBatch(**each) for each in found["batches"]),
             tuple(Problem(**each) for each in found["problems"]),
         )
 
@@ -139,7 +139,7 @@ class Outcome:
 class _Endpoints(Endpoints):
     """The sources of a comparison, and the sink that keeps its results."""
 
-    task: Task
+    task: VersionTask
     enough: Path
     has_lookups = False
     _checkpoint: Checkpoint | None = None
@@ -181,7 +181,7 @@ class _Endpoints(Endpoints):
         """Return the sink that keeps the results."""
         outputs = context.query.spec.outputs
         kept = [KeptOutput.of(field, compiled, keys[field], spec) for field, spec in outputs.items()]
-        return KeptResults(self.task.results.path, compiled.result, kept, self._begin)
+        return ResultKeeper(self.task.results.path, compiled.result, kept, self._begin)
 
     def _begin(self) -> None:
         """Note where the batch ends that is about to be computed."""
@@ -194,9 +194,9 @@ class _Endpoints(Endpoints):
 class _Platform(OneProcess):
     """This process, which times the batches, and ends the first run when it has read enough."""
 
-    task: Task | None = None
+    task: VersionTask | None = None
     enough: Path = Path()
-    batches: list[TimedBatch] = field(default_factory=list)
+    batches: list[ComparedBatch] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
 
     def copies(self, checkpoint: Checkpoint) -> None:
@@ -205,7 +205,7 @@ class _Platform(OneProcess):
     def batch(self, report: BatchReport) -> None:
         """Note a finished batch."""
         seconds = sum(report.steps.values()) - report.steps.get("latestOffset", 0.0)
-        self.batches.append(TimedBatch(report.batch, report.rows, seconds, report.late, report.rejected))
+        self.batches.append(ComparedBatch(report.batch, report.rows, seconds, report.late, report.rejected))
         assert self.task is not None
         limit = self.task.seconds
         is_long = limit is not None and time.monotonic() - self._began > limit
@@ -213,7 +213,7 @@ class _Platform(OneProcess):
             self.enough.touch()
 
 
-def run_version(given: StreamQuery, task: Task) -> Outcome:
+def run_version(given: StreamQuery, task: VersionTask) -> VersionOutcome:
     """Run a version of a query, as its file has it, to the end of the comparison's batches.
 
     Raises:
@@ -228,4 +228,4 @@ def run_version(given: StreamQuery, task: Task) -> Outcome:
         endpoints = _Endpoints(task, enough)
         with Job(query, platform, once=True, console=console, endpoints=endpoints) as job:
             job.run()
-    return Outcome(tuple(platform.batches))
+    return VersionOutcome(tuple(platform.batches))
