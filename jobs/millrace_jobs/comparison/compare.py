@@ -167,13 +167,13 @@ class _Comparison:
                 shutil.copytree(remembered, task.checkpoint / "sources", dirs_exist_ok=True)
         return task
 
-    def _run(
-        self, task: VersionTask, version: ComparedVersion, name: str, before: VersionOutcome | None
-    ) -> VersionOutcome:
+    def _run(self, task: VersionTask, name: str, before: VersionOutcome | None) -> VersionOutcome:
         """Run a task in a process of its own. Raises MillraceError if it fails."""
         if before is not None:
             seconds = sum(batch.seconds for batch in before.batches)
-            self._say(f"running the {name} version: {before.rows:,} records; the old one took {seconds:.0f} s for them")
+            self._say(
+                f"running the {name} version: {before.rows:,} records, for which the old one took {seconds:.0f} s"
+            )
         file, log = Path(task.folder, "task.json"), Path(task.folder, "output")
         task.write(file)
         with log.open("wb") as output:
