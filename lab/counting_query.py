@@ -74,6 +74,15 @@ class Counting:
         written = self.written
         wait_until(lambda: self.table() >= written, f"{written.total()} records are counted")
 
+    def wait_for_executors(self, number: int, without: str = "") -> None:
+        """Wait until so many executors run and take tasks, and the pod ``without`` is not one of them."""
+
+        def at_work() -> bool:
+            found = {each["metadata"]["name"] for each in self.query.executors}
+            return without not in found and len(found) == self.query.applied["executorsReady"] == number
+
+        wait_until(at_work, f"{number} executors are at work")
+
     def check(self) -> None:
         """Check that every record is counted once, and that no count was ever reset and counted again."""
         self.stop()

@@ -1,6 +1,6 @@
 """What the loss of an executor costs a query on a real cluster: with notice, as of a spot node, and without one.
 
-    python -m bench.cluster.preemption [--rounds 5] [--json FILE]
+    python -m bench.cluster.preemption [--rounds 3] [--json FILE]
 
 A query counts 100 records a second on two executors, in batches of two seconds. In each round, one executor's pod is
 deleted, so that it has its grace to hand on what it has, and one executor is killed; between them, nothing happens to
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -21,19 +21,19 @@ from bench.cluster.delays import report, running_lab, until_next
 from lab.counting_query import Counting
 from lab.installation import make_namespace
 from lab.parts.millrace_images import ROOT
-from lab.waiting import wait_until
 
 _EXECUTORS = 2
 _REST = 15.0
 """Seconds from one measurement to the next."""
 
 NOTHING, NOTICE, KILL = "nothing", "executor's pod deleted", "executor killed"
+_RESULT = "to the next result"
 
 
 def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=ROOT / "out" / "cluster-preemption.json", help="file for figures")
     options = parser.parse_args()
     seconds: dict[str, list[float]] = {}
@@ -42,7 +42,7 @@ def main() -> None:
         counting = Counting(lab, "preemption")
         try:
             counting.start(executors={"initial": _EXECUTORS, "max": _EXECUTORS})
-            _wait_for_executors(counting)
+            counting.wait_for_executors(_EXECUTORS)
             for _ in range(options.rounds):
                 for what, act in ((NOTHING, _nothing), (NOTICE, _delete), (KILL, _kill)):
                     _measure(counting, what, act, seconds)
@@ -51,9 +51,15 @@ def main() -> None:
             counting.stop()
         counting.check()
     report(seconds, options.json)
-    results = {what: median(seconds[f"{what}, to the next result"]) for what in (NOTHING, NOTICE, KILL)}
-    lost = {what: results[what] - results[NOTHING] for what in (NOTICE, KILL)}
-    print(f"lost with notice: {lost[NOTICE]:.1f} s, without: {lost[KILL]:.1f} s; runs of the driver: {runs}")
+    print(f"lost with notice: {_lost(seconds, NOTICE)}, without: {_lost(seconds, KILL)}; runs of the driver: {runs}")
+    print(f"each of {counting.written.total():,} records is counted once")
+
+
+def _lost(seconds: Mapping[str, Sequence[float]], what: str) -> str:
+    """Return the median and the range of what rounds with a loss took longer than without one."""
+    took, rest = (seconds[f"{each}, {_RESULT}"] for each in (what, NOTHING))
+    lost = [longer - usual for longer, usual in zip(took, rest, strict=True)]
+    return f"{median(lost):.1f} s ({min(lost):.1f} to {max(lost):.1f})"
 
 
 def _measure(
@@ -62,9 +68,9 @@ def _measure(
     time.sleep(_REST)
     victim = min(each["metadata"]["name"] for each in counting.query.executors)
     began = time.monotonic()
-    took = {"to the next result": until_next(counting, lambda: act(counting, victim))}
-    _wait_for_executors(counting)
+    took = {_RESULT: until_next(counting, lambda: act(counting, victim))}
     if act is not _nothing:
+        counting.wait_for_executors(_EXECUTORS, without=victim)  # which runs on in its grace
         took["to two executors at work"] = time.monotonic() - began
     for part, each in took.items():
         print(f"{what}, {part}: {each:.1f} s", flush=True)
@@ -83,15 +89,6 @@ def _delete(counting: Counting, victim: str) -> None:
 def _kill(counting: Counting, victim: str) -> None:
     """Kill an executor's JVM, as the end of a spot node without a notice does."""
     counting.query.kubectl("exec", victim, "--", "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
-
-
-def _wait_for_executors(counting: Counting) -> None:
-    query = counting.query
-
-    def at_work() -> bool:
-        return bool(len(query.executors) == query.applied["executorsReady"] == _EXECUTORS)
-
-    wait_until(at_work, "two executors are at work")
 
 
 if __name__ == "__main__":

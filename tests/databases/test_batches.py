@@ -223,6 +223,8 @@ def test_another_checkpoint_of_the_same_query_is_refused_until_the_record_is_rem
     write(first, counts(a=1), 0)
     first.close()
     again = open_sink(server, table, counts(a=1), ["k"], checkpoint="another")
+    with pytest.raises(MillraceError, match="has results of an earlier run of counts"):
+        again.prepare(LastBatch(4, 4, elsewhere=True))  # as of a query that begins from a snapshot
     with pytest.raises(MillraceError, match="has results of an earlier run of counts") as raised:
         again.prepare(FRESH)
     commands = str(raised.value).partition("its record: ")[2].partition("; or write")[0]

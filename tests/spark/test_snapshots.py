@@ -13,21 +13,14 @@ import yaml
 
 from lab.processes import Mark
 from lab.waiting import wait_until
-from millrace_jobs.checkpoint.snapshots import Snapshot, restore, take, verify
+from millrace_jobs.checkpoint.snapshots import Snapshot, take, verify
 from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .answers import assert_same, duckdb_rows, latest, with_zones
-from .killed_queries import QUESTION, Process, document, recording
+from .killed_queries import MAINTAINED, QUESTION, Process, document, recording
 from .streams import results_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
-
-SETTINGS = {
-    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-    "spark.sql.streaming.minBatchesToRetain": "3",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
-}
-"""Spark removes old versions of the state while snapshots are taken."""
 
 
 @pytest.mark.timeout(600)
@@ -36,7 +29,7 @@ def test_a_second_query_comes_to_the_same_from_a_snapshot_of_one_that_runs(tmp_p
     pq.write_table(with_zones(events), tmp_path / "recording.parquet")
     made = document(tmp_path, "OnUpdate")
     made["spec"]["batchInterval"] = "1s"
-    made["spec"]["sparkConf"] = SETTINGS
+    made["spec"]["sparkConf"] = MAINTAINED
     (tmp_path / "query.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
     millrace, mark, root = str(Path(sys.executable).parent / "millrace"), Mark(), tmp_path / "checkpoint"
     run = Process(millrace, "run", str(tmp_path / "query.yaml"), log=tmp_path / "first.log", mark=mark)
@@ -56,9 +49,10 @@ def test_a_second_query_comes_to_the_same_from_a_snapshot_of_one_that_runs(tmp_p
     second = tmp_path / "second"
     second.mkdir()
     moved = root.rename(tmp_path / "elsewhere")  # nothing is read where the original was
-    restore(moved / "snapshots" / "s1", second / "checkpoint")
+    made["metadata"]["name"] = "second"
     made["spec"]["sink"]["files"]["path"] = str(second / "results")
-    made["spec"]["checkpoint"] = {"uri": (second / "checkpoint").as_uri()}
+    snapshot = (moved / "snapshots" / "s1").as_uri()
+    made["spec"]["checkpoint"] = {"uri": (second / "checkpoint").as_uri(), "fromSnapshot": snapshot}
     (second / "query.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
     last = Process(millrace, "run", str(second / "query.yaml"), "--once", log=second / "log", mark=mark)
     assert last.wait() == 0, last.output

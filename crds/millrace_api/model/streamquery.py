@@ -20,6 +20,7 @@ from millrace_api.model.deployment import (
     PlacementSetting,
     Pod,
     Scaling,
+    SnapshotsSpec,
 )
 from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
@@ -341,6 +342,11 @@ class Spec(Model):
     scaling: Annotated[Scaling, FREE] = Field(default=Scaling(), description="When and whether to scale.")
     checkpoint: Annotated[CheckpointSpec | None, FIXED, FREE] = Field(
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."
+    )
+    snapshots: Annotated[SnapshotsSpec | None, REPLACED, FREE] = Field(
+        default=None,
+        description="Snapshots of the checkpoint that are taken without a person; default: none.",
+        examples=["{every: 6h}"],
     )
     s3: Annotated[S3Spec | None, REPLACED, FREE] = Field(
         default=None, description="The S3 that s3a:// places are in, and the login to it."

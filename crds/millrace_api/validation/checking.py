@@ -29,6 +29,7 @@ from millrace_api.sql.schema_ddl import (
 from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
 from millrace_api.validation.checkpoint_overlap import named_overlaps
 from millrace_api.validation.places import (
+    elsewhere,
     may_be_object,
     object_problem,
     path_problem,
@@ -179,6 +180,10 @@ class _Check:
         checkpoint = self._spec.checkpoint
         if checkpoint is not None and checkpoint.uri is not None and (found := uri_problem(checkpoint.uri)):
             self._add(("spec", "checkpoint", "uri"), *found)
+        if checkpoint is not None and checkpoint.from_snapshot is not None:
+            found = uri_problem(checkpoint.from_snapshot) or elsewhere(checkpoint.from_snapshot, checkpoint.uri)
+            if found:
+                self._add(("spec", "checkpoint", "fromSnapshot"), *found)
 
     def _check_topics(self) -> None:
         """Check that the query does not read what it writes to Kafka.

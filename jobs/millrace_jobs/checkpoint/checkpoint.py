@@ -23,11 +23,21 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
+from millrace_jobs.checkpoint.forks import begin_from
 from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
-from millrace_jobs.checkpoint.snapshots import require_no_snapshot
-from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
+from millrace_jobs.checkpoint.snapshots import is_being_restored, require_no_snapshot
+from millrace_jobs.checkpoint.spark_folder import (
+    PARTITIONS,
+    SparkLog,
+    adopt,
+    damaged,
+    possible_folders,
+    recover,
+    remove_outdated,
+    swap_in_copy,
+)
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.places import Place, may_be_away, remove_all
@@ -44,7 +54,7 @@ class Checkpoint(SparkLog):
     """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Place) -> None:
-        super().__init__(root / "spark" if isinstance(root, Path) else partial(spark_place, root))
+        super().__init__(partial(spark_place, root))
         self.root = root
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
@@ -87,6 +97,7 @@ class Checkpoint(SparkLog):
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             yield
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
@@ -104,6 +115,7 @@ class Checkpoint(SparkLog):
             if isinstance(self.root, Path):
                 self._require_no_other_above(self.root)
             self._take_lock()
+            self._begin_from_snapshot(query)
             held = Marker.read(self.root)
             require_no_snapshot(self.root)
             if held is None and any((self.spark / log).exists() for log in ("offsets", "commits")):
@@ -113,9 +125,11 @@ class Checkpoint(SparkLog):
                 self._remarks = check_changes(held.query, query, self, held.layout)
                 sink = query.spec.sink
                 self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
-            self._take_lease()
+            if self._lease is None:
+                self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             self.check()
             point_to_own_schemas(self.spark)
             self._is_new = held is None
@@ -137,6 +151,17 @@ class Checkpoint(SparkLog):
                 raise unusable from None
             hint = "free some space there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
+
+    def _begin_from_snapshot(self, query: StreamQuery) -> None:
+        """Make a checkpoint that has had no batch from the snapshot that its query names, if it names one."""
+        named = None if query.spec.checkpoint is None else query.spec.checkpoint.from_snapshot
+        if named is None or not (is_being_restored(self.root) or self.is_unused()):
+            return
+        self._take_lease()
+        begin_from(named, self.root, self.spark, query)
+        if isinstance(self._lease, ObjectLease):
+            self._lease.restore()
+            self._entries = LogEntries(self.spark)
 
     def _take_lease(self) -> None:
         """Become the driver, and put right what an old one may have written to Spark's log."""
@@ -220,7 +245,7 @@ class Checkpoint(SparkLog):
     @property
     def state_partitions(self) -> int:
         """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
-        return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
+        return int(self.settings().get(PARTITIONS, self._require_marker().state_partitions))
 
     def replace_spark(self, copy: Path) -> None:
         """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
@@ -235,6 +260,20 @@ class Checkpoint(SparkLog):
         assert isinstance(self._lease, ObjectLease)
         self._lease.replace_spark(copy)
         self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
+
+    def adopt_spark(self, copy: Path) -> bool:
+        """Put a copy of Spark's part in a folder in force, while Spark runs and the query does not.
+
+        Returns:
+            False if the copy is gone, and nothing has changed.
+        """
+        assert isinstance(self.spark, Path)
+        place = adopt(self.spark, copy)
+        if place is None:
+            return False
+        self.spark, self._entries = place, LogEntries(place)
+        point_to_own_schemas(place)
+        return True
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

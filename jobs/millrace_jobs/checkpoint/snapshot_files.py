@@ -3,7 +3,8 @@
 Spark writes the state of a batch as version ``batch + 1`` of each store: a change (``VERSION.changelog`` or ``.delta``)
 and, now and then, all of it (``VERSION.zip`` or ``.snapshot``). A version is loaded from the newest whole one up to it
 and the changes since. A zip names the files of RocksDB that it needs, which lie in ``SSTs`` and ``logs`` and are shared
-by versions. Spark removes old versions while a query runs.
+by versions. Spark removes old versions while a query runs, but not the stores of partitions that a repartition to fewer
+has left over.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.checkpoint.spark_folder import damaged
+from millrace_jobs.checkpoint.spark_folder import PARTITIONS, SparkLog, damaged
 from millrace_jobs.places import Place, files_below, within
 
 _VERSION = re.compile(r"(\d+)\.(?:zip|snapshot|changelog|delta)")
@@ -51,8 +53,21 @@ def files_at(spark: Place, batch: int) -> list[str]:
         else:
             stores[str(folder)].append(path.name)
     for store, names in stores.items():
-        found += _files_of_store(spark, store, names, batch + 1)
+        try:
+            found += list(_files_of_store(spark, store, names, batch + 1))
+        except FileNotFoundError:
+            if not _is_left_over(spark, store, batch):
+                raise
     return found
+
+
+def _is_left_over(spark: Place, store: str, batch: int) -> bool:
+    """Whether a store is of a partition that the state does not have any more, as far as the log says."""
+    partition = store.split("/")[2]
+    with suppress(MillraceError):  # Spark may have removed the entry
+        settings = SparkLog(spark).settings_of(batch)
+        return PARTITIONS in settings and partition.isdigit() and int(partition) >= int(settings[PARTITIONS])
+    return False
 
 
 def require_named(spark: Place, names: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,7 +42,7 @@ RESTORING = "restoring"
 """File of a checkpoint that is being made of a snapshot, with the place of that; a process that died has left it."""
 
 _CLAIM = "taking"
-"""File of a snapshot that is being taken."""
+"""File of a snapshot that is being taken, with its reason."""
 
 _KEPT = ("sources", "policies", "tables")
 """What a query goes on from beside Spark's part and the marker."""
@@ -49,6 +50,20 @@ _KEPT = ("sources", "policies", "tables")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _ATTEMPTS = 20
 """How often the newest batch is tried, while Spark commits the next one, or removes what this one needs."""
+
+
+class SnapshotReason(StrEnum):
+    """Why a snapshot was taken."""
+
+    REQUEST = "request"
+    """A person asked for it, and only a person removes it."""
+    SCHEDULE = "schedule"
+    CHANGE = "change"
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the driver has taken it by itself."""
+        return self is not SnapshotReason.REQUEST
 
 
 @dataclass(frozen=True)
@@ -74,6 +89,7 @@ class Snapshot:
     taken: datetime
     versions: Versions | None
     files: tuple[StoredFile, ...]
+    reason: SnapshotReason = SnapshotReason.REQUEST
 
     @property
     def bytes(self) -> int:
@@ -101,6 +117,7 @@ class Snapshot:
                 datetime.fromisoformat(content["taken"]).astimezone(UTC),
                 None if versions is None else Versions(**versions),
                 tuple(_stored_file(**file) for file in content["files"]),
+                SnapshotReason(content["reason"]),
             )
         except (FileNotFoundError, NotADirectoryError):
             message = f"there is no snapshot {place}, or it is not whole: it has no {MANIFEST}"
@@ -140,7 +157,9 @@ def place_of_snapshot(root: Place, name: str) -> Place:
     return root / SNAPSHOTS / name
 
 
-def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
+def take(
+    root: Place, name: str, now: datetime | None = None, reason: SnapshotReason = SnapshotReason.REQUEST
+) -> Snapshot:
     """Take a snapshot of a checkpoint as of its newest committed batch; its query may run, and is not stopped.
 
     Raises:
@@ -149,12 +168,12 @@ def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
         OSError: the place cannot be written. No whole snapshot is left.
     """
     target = place_of_snapshot(root, name)
-    _claim(target)
+    _claim(target, reason)
     missing: FileNotFoundError | None = None
     try:
         for _ in range(_ATTEMPTS):
             try:
-                return _take(root, target, name, now or datetime.now(UTC))
+                return _take(root, target, name, now or datetime.now(UTC), reason)
             except FileNotFoundError as error:
                 missing = error
             for folder in ("spark", *_KEPT):
@@ -167,7 +186,7 @@ def take(root: Place, name: str, now: datetime | None = None) -> Snapshot:
     raise MillraceError(Problem(message, "try again; if it fails again, write a longer batchInterval"))
 
 
-def _claim(target: Place) -> None:
+def _claim(target: Place, reason: SnapshotReason) -> None:
     """Take a name, so that no other process takes a snapshot under it.
 
     Raises:
@@ -177,11 +196,12 @@ def _claim(target: Place) -> None:
         raise MillraceError(Problem(f"there is a snapshot {target}", "give this one another name, or remove that one"))
     claim = target / _CLAIM
     if isinstance(claim, ObjectPath):
-        is_ours = claim.create(b"{}") is not None
+        is_ours = claim.create(reason.encode()) is not None
     else:
         claim.parent.mkdir(parents=True, exist_ok=True)
         try:
-            claim.touch(exist_ok=False)
+            with claim.open("x", encoding="utf-8") as file:
+                file.write(reason)
             is_ours = True
         except FileExistsError:
             is_ours = False
@@ -190,11 +210,11 @@ def _claim(target: Place) -> None:
         raise MillraceError(Problem(message, "give this one another name, or remove that one by millrace snapshot rm"))
 
 
-def _take(root: Place, target: Place, name: str, now: datetime) -> Snapshot:
+def _take(root: Place, target: Place, name: str, now: datetime, reason: SnapshotReason) -> Snapshot:
     marker = Marker.read(root)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {root}", "millrace checkpoint ls shows those in a place"))
-    spark = root / "spark" if isinstance(root, Path) else spark_place(root)
+    spark = spark_place(root)
     batch = SparkLog(spark).last_batch().committed
     if batch is None:
         raise MillraceError(Problem(f"no batch of {root} is finished", "take the snapshot after its first results"))
@@ -216,7 +236,7 @@ def _take(root: Place, target: Place, name: str, now: datetime) -> Snapshot:
     files.append(_described(target / MARKER, MARKER))
     if isinstance(target, Path):
         _sync_folders(target)
-    snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files))
+    snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files), reason)
     snapshot.write(target)
     (target / _CLAIM).unlink(missing_ok=True)
     return snapshot
@@ -241,6 +261,13 @@ def names_of_snapshots(root: Place) -> list[str]:
         return [folder.name for folder in folders_in(root / SNAPSHOTS)]
     except FileNotFoundError:
         return []
+
+
+def reason_of_unfinished(place: Place) -> SnapshotReason | None:
+    """Return why a snapshot that is not whole is or was being taken; None if it is whole, or does not say why."""
+    with suppress(FileNotFoundError, ValueError):
+        return None if (place / MANIFEST).exists() else SnapshotReason((place / _CLAIM).read_text(encoding="utf-8"))
+    return None
 
 
 def verify(place: Place) -> Snapshot:
@@ -298,18 +325,28 @@ def restore(place: Place, target: Place) -> Snapshot:
     """
     snapshot, marker = verify(place), Marker.read(place)
     assert marker is not None, "the manifest has it"
-    if is_being_restored(target):
-        for folder in ("spark", *_KEPT):
-            remove_all(target / folder)
-    elif next(files_below(target), None) is not None:
+    if not is_being_restored(target) and next(files_below(target), None) is not None:
         raise MillraceError(Problem(f"{target} is not empty", "name another place"))
+    fill(place, target, marker, target / "spark")
+    return snapshot
+
+
+def fill(place: Place, target: Place, marker: Marker, spark: Place) -> None:
+    """Make a checkpoint with this marker of a verified snapshot; what an interrupted attempt has left is removed.
+
+    ``spark`` is the place of Spark's part in the checkpoint. Raises OSError if a place cannot be read or written.
+    """
     write_durably(target / RESTORING, str(place).encode())
-    for file in snapshot.files:
+    (target / MARKER).unlink(missing_ok=True)
+    for folder in (spark, *(target / name for name in _KEPT)):
+        remove_all(folder)
+    for file in Snapshot.read(place).files:
+        first, _, rest = file.name.partition("/")
         if file.name != MARKER:
-            write_durably(within(target, file.name), within(place, file.name).read_bytes(), ".restored")
+            goal = within(spark, rest) if first == "spark" else within(target, file.name)
+            write_durably(goal, within(place, file.name).read_bytes(), ".restored")
     marker.write(target)
     (target / RESTORING).unlink(missing_ok=True)
-    return snapshot
 
 
 def remove(place: Place) -> None:

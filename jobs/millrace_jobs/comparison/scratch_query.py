@@ -27,6 +27,7 @@ def scratch_query(query: StreamQuery, name: str, checkpoint: Path, *, from_begin
     changed = {
         "sources": sources,
         "checkpoint": CheckpointSpec(uri=checkpoint.as_uri()),
+        "snapshots": None,
         "event_log": None,
         "lineage": None,
         "lookups": None,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
+from millrace_jobs.checkpoint.handover import FOLDER as REPARTITIONED
 from millrace_jobs.checkpoint.marker import MARKER, Marker
 from millrace_jobs.checkpoint.snapshots import SNAPSHOTS, names_of_snapshots
 from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
@@ -38,8 +39,8 @@ def describe(place: Place) -> str:
     checkpoint, marker = _existing(place)
     with reported(place):
         last, files, driver = checkpoint.last_batch(), list(files_below(place)), checkpoint.holder()
-    files = [(name, size) for name, size in files if not name.startswith(f"{SNAPSHOTS}/")]
-    state = sum(size for name, size in files if name.startswith("spark/state/"))
+    files = [each for each in files if not each[0].startswith((f"{SNAPSHOTS}/", f"{REPARTITIONED}/"))]
+    state = sum(size for name, size in files if name.startswith(f"{checkpoint.spark.name}/state/"))
     lines = {
         "checkpoint": place,
         "query": marker.query.name,
@@ -86,7 +87,7 @@ def copy(source: Place, target: Place) -> int:
             raise MillraceError(Problem(f"{target} is not empty", "name another place"))
         spark = f"{checkpoint.spark.name}/"
         names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
-        left_out = ("spark", f"{COPIES}/", f"{SNAPSHOTS}/")
+        left_out = ("spark", f"{COPIES}/", f"{SNAPSHOTS}/", f"{REPARTITIONED}/")
         names = [name for name in names if name.startswith(spark) or not name.startswith(left_out)]
         if isinstance(target, ObjectPath):  # which has checksums of its own
             names = [name for name in names if not name.endswith(".crc")]

@@ -21,6 +21,7 @@ from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.pipeline.watermark_delay import WatermarkDelay
+from millrace_jobs.run.automatic_snapshots import SnapshotState
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -34,6 +35,7 @@ MOST_WORKERS = 64
 _LATENCY = "millrace_record_latency_seconds"
 CHECKPOINT_FAILURES, RUN_RESTARTS = "millrace_checkpoint_failures_total", "millrace_run_restarts_total"
 REFRESH_FAILURES = "millrace_table_refresh_failures_total"
+SNAPSHOT_FAILURES = "millrace_snapshot_failures_total"
 
 
 class LatencyHistogram(Collector):
@@ -72,6 +74,7 @@ class JobMetrics(Collector):
         counts: functions that return what some counters have counted so far, by the name of the metric.
         checkpoint: folder of the checkpoint, whose volume is shown; None for none.
         tables: returns the state of the static tables that are read in the background.
+        snapshots: returns the state of the automatic snapshots.
     """
 
     def __init__(
@@ -80,9 +83,10 @@ class JobMetrics(Collector):
         counts: Mapping[str, Callable[[], int]] = MappingProxyType({}),
         checkpoint: Path | None = None,
         tables: Callable[[], Mapping[str, TableState]] = dict,
+        snapshots: Callable[[], SnapshotState] = SnapshotState,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._query, self._checkpoint, self._tables = query, checkpoint, tables
+        self._query, self._checkpoint, self._tables, self._snapshots = query, checkpoint, tables, snapshots
         self._watermark_delay = WatermarkDelay()
         self._before: PlacementSketch | None = None
         self._lock = Lock()
@@ -154,6 +158,10 @@ class JobMetrics(Collector):
                 self._set("millrace_table_current_time_seconds", state.current_at, table)
                 self._set("millrace_table_refresh_interval_seconds", state.interval, table)
                 self._set("millrace_table_rows", state.rows, table)
+            snapshots = self._snapshots()
+            self._set("millrace_snapshot_current_time_seconds", snapshots.current_at)
+            self._set("millrace_snapshot_interval_seconds", snapshots.interval)
+            self._set("millrace_snapshot_seconds", snapshots.seconds)
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:

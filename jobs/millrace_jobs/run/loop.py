@@ -37,6 +37,7 @@ from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
+from millrace_jobs.run.state_switch import StateSwitch
 from millrace_jobs.run.steering import Steering
 from millrace_jobs.run.wall_clock import WallClock
 from millrace_jobs.session import COUNTS_ROWS
@@ -51,12 +52,18 @@ class _StopReason(Enum):
 
     MODE_CHANGED = auto()
     """The plan wants the other mode: a routed query, or a native one."""
+    STATE_SWITCHED = auto()
+    """A copy of the state, with another number of partitions, is to take its place."""
     CLOCK_SET_BACK = auto()
     """Spark would wait until the wall clock shows the old time again."""
     DRAINING = auto()
     """The run was asked to end."""
     EXHAUSTED = auto()
     """The sources have no more records, and will have none."""
+
+
+_INTERRUPTIONS = (_StopReason.MODE_CHANGED, _StopReason.STATE_SWITCHED, _StopReason.CLOCK_SET_BACK)
+"""The reasons after which the run goes on with another query of Spark's."""
 
 
 @dataclass
@@ -114,12 +121,14 @@ class RunLoop:
     _steering: Steering = field(init=False)
     _settings: BatchSettings = field(init=False)
     _closing: ClosingWindows = field(init=False)
+    _switch: StateSwitch = field(init=False)
 
     def __post_init__(self) -> None:
         """Set up the session settings and the steering."""
         query, inputs, checkpoint = self.query, self.inputs, self.environment.checkpoint
         self._settings = BatchSettings(query.spec.spark_conf)
         self._closing = ClosingWindows(query.compiled, query.spec)
+        self._switch = StateSwitch(checkpoint)
         self._steering = Steering(
             query.spec,
             inputs.sources,
@@ -231,9 +240,18 @@ class RunLoop:
             raise self._explained(terminated.exception)
         if stream.stop_reason is None and self._steering.loading.ended():
             return False
+        if stream.stop_reason is _StopReason.STATE_SWITCHED:
+            self._switch_state()
         # the plan may have returned to this mode by now, or left it
-        interrupted = stream.stop_reason in (_StopReason.MODE_CHANGED, _StopReason.CLOCK_SET_BACK)
-        return not interrupted and self._matches_plan(mode)
+        ended = stream.stop_reason not in _INTERRUPTIONS
+        return ended and self._matches_plan(mode)
+
+    def _switch_state(self) -> None:
+        """Go on with a copy of the state, if there is one; its last batch has another number than that of the sink."""
+        message = self._switch.switch(lambda: self._draining)
+        with attributed_to(FailureClass.SINK):
+            self.query.sink.prepare(self.environment.checkpoint.last_batch())
+        self.watcher.message(message)
 
     def _begin(self, stream: _Stream) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
@@ -387,6 +405,8 @@ class RunLoop:
             reason = _StopReason.MODE_CHANGED
         elif self._draining:
             reason = _StopReason.DRAINING
+        elif stream.paced and self._switch.is_requested():
+            reason = _StopReason.STATE_SWITCHED
         elif stream.paced and self._is_exhausted():
             reason = _StopReason.EXHAUSTED
         if reason is not None and self._draining:

@@ -259,6 +259,31 @@ CONTRACT = (
         "What is left of it for the driver; other queries may write there, too.",
     ),
     _metric(
+        "millrace_snapshot_current_time_seconds",
+        "gauge",
+        "seconds",
+        "When the newest automatic snapshot was taken, or found to be of the newest batch, in seconds since 1970; "
+        "absent before the first.",
+    ),
+    _metric(
+        "millrace_snapshot_interval_seconds",
+        "gauge",
+        "seconds",
+        "Time between two automatic snapshots, as snapshots.every says; absent without it.",
+    ),
+    _metric(
+        "millrace_snapshot_seconds",
+        "gauge",
+        "seconds",
+        "Time that the last automatic snapshot took, beside the batches; absent until the driver has taken one.",
+    ),
+    _metric(
+        "millrace_snapshot_failures_total",
+        "counter",
+        "number",
+        "Automatic snapshots that could not be taken; the query goes on.",
+    ),
+    _metric(
         "millrace_run_restarts_total",
         "counter",
         "number",

@@ -18,6 +18,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.lookups.check import StoreCheck
 from millrace_jobs.plan.plan_source import PlanSource
+from millrace_jobs.run.automatic_snapshots import AutomaticSnapshots
 from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.inputs import read_static_tables, require_other_places, require_outside
 from millrace_jobs.run.platform import Platform
@@ -72,6 +73,7 @@ class OpenedRun:
     """A run whose checkpoint is held, whose sources are open, and for which Spark has started."""
 
     checkpoint: Checkpoint
+    snapshots: AutomaticSnapshots
     sources: Mapping[str, Source]
     tables: RefreshedTables
     static_tables: Mapping[str, pa.Table]
@@ -94,6 +96,7 @@ def open_checkpoint(setup: RunSetup) -> Checkpoint:
 def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
     """Start Spark, for sources and a sink that can be used."""
     spec = setup.query.spec
+    snapshots = _automatic_snapshots(setup, checkpoint)
     sources = setup.endpoints.sources(spec, checkpoint, setup.workspace)
     tables = RefreshedTables(spec, checkpoint.root / "tables", setup.workspace, checkpoint.oldest_contents)
     setup.at_end.callback(tables.close)
@@ -113,7 +116,19 @@ def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
     spark = setup.session(checkpoint.state_partitions, reports.query)
     reports.spark_started(spark)
     servers.require_accepted()
-    return OpenedRun(checkpoint, sources, tables, static_tables, processes, copies, store_check, reports, spark)
+    return OpenedRun(
+        checkpoint, snapshots, sources, tables, static_tables, processes, copies, store_check, reports, spark
+    )
+
+
+def _automatic_snapshots(setup: RunSetup, checkpoint: Checkpoint) -> AutomaticSnapshots:
+    """Return the automatic snapshots of the run; the one before a change is taken while Spark starts."""
+    wanted, message = setup.query.spec.snapshots, setup.display.message
+    snapshots = AutomaticSnapshots(checkpoint.root, wanted, message, lambda: checkpoint.lost is not None)
+    setup.at_end.callback(snapshots.close)
+    if checkpoint.last_batch().committed is not None:
+        snapshots.before(setup.query)
+    return snapshots
 
 
 def _replica_processes(setup: RunSetup) -> ReplicaProcesses:

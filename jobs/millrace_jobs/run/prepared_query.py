@@ -81,6 +81,11 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
         opened.store_check.wait(setup.stop_requested)
         if setup.stop_requested():
             return None
+    if opened.snapshots.is_taking_one:
+        setup.step("taking a snapshot before the change")
+    opened.snapshots.wait(setup.stop_requested)  # from here on, the checkpoint is changed
+    if setup.stop_requested():
+        return None
     return prepare_sink(setup, opened, compiled)
 
 

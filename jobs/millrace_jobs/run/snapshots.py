@@ -9,9 +9,21 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import Duration
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.marker import MARKER
-from millrace_jobs.checkpoint.snapshots import Snapshot, names_of_snapshots, place_of_snapshot, snapshots_of
+from millrace_jobs.checkpoint.snapshots import (
+    Snapshot,
+    SnapshotReason,
+    names_of_snapshots,
+    place_of_snapshot,
+    snapshots_of,
+)
 from millrace_jobs.places import Place, place_of
 from millrace_jobs.run.checkpoints import reported
+
+_TAKEN = {
+    SnapshotReason.REQUEST: "",
+    SnapshotReason.SCHEDULE: ", taken by the clock",
+    SnapshotReason.CHANGE: ", taken before a change",
+}
 
 
 def create(checkpoint: str, name: str) -> str:
@@ -85,4 +97,4 @@ def _checkpoint(text: str) -> Place:
 
 def _described(snapshot: Snapshot) -> str:
     size = f"{snapshot.bytes / (1 << 20):,.1f} MiB in {len(snapshot.files):,} files"
-    return f"batch {snapshot.batch} of {snapshot.query}, {size}"
+    return f"batch {snapshot.batch} of {snapshot.query}, {size}{_TAKEN[snapshot.reason]}"

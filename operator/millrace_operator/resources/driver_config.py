@@ -64,7 +64,9 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
     """
     document = query.to_short_document()
     name = document["metadata"]["name"]
-    spec = {part: value for part, value in without_references(document["spec"]).items() if part not in _OPERATOR_FIELDS}
+    # with snapshots, the driver compares the image with that of the driver before it
+    unused = _OPERATOR_FIELDS - ({"image"} if query.spec.snapshots is not None else set())
+    spec = {part: value for part, value in without_references(document["spec"]).items() if part not in unused}
     for field, parts in _OPERATOR_PARTS.items():
         rest = {part: value for part, value in spec.pop(field, {}).items() if part not in parts}
         spec |= {field: rest} if rest else {}

@@ -205,6 +205,9 @@ def _rule_problems(
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
         yield from among(uri, rule.checkpoint_uris, checkpoint_address)
+        # it may hold what another query has seen, so a rule has to name it
+        snapshot = _named("spec.checkpoint.fromSnapshot", spec.checkpoint.from_snapshot)
+        yield from among(snapshot, rule.checkpoint_uris or (), checkpoint_address)
     if rule.s3_endpoints is not None and rule.checkpoint_uris is None:
         yield from _other_store_problems(query, where)
     if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):

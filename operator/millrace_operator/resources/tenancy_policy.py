@@ -133,7 +133,9 @@ class TenancyRule(Model):
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
     )
     checkpoint_uris: tuple[CheckpointPattern, ...] | None = Field(
-        default=None, description="Folders, and prefixes in object stores, that spec.checkpoint.uri may name."
+        default=None,
+        description="Folders, and prefixes in object stores, that spec.checkpoint.uri and fromSnapshot may name; "
+        "without it, no fromSnapshot is allowed.",
     )
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."

@@ -15,7 +15,6 @@ import zipfile
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -27,56 +26,13 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.snapshots import MANIFEST, Snapshot, outdated, remove, restore, snapshots_of, take, verify
+from millrace_jobs.checkpoint.spark_folder import PARTITIONS
 from millrace_jobs.places import write_durably
 from millrace_jobs.run import checkpoints
 from millrace_jobs.sinks.base import LastBatch
 from spark_logs import Log, offset
 
-
-class Stored:
-    """A checkpoint whose state is written as RocksDB's provider does: what batch N has put into it is its number."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.batches = root, 0
-        self._changes: list[str] = []
-        checkpoint = Checkpoint(root)
-        checkpoint.open(a_query())
-        checkpoint.close()
-        self._log = Log(checkpoint)
-        self.store = root / "spark" / "state" / "0" / "0"
-
-    def begin(self, attempt: int = 0) -> None:
-        """Begin the next batch, and write its state; an attempt may follow one that was cut off."""
-        self._log.begin(self.batches, offset(self.batches))
-        self._changes[self.batches :] = [f"{self.batches} {attempt}"]
-        write_durably(self.store / f"{self.batches + 1}.changelog", self._changes[-1].encode())
-        write_durably(self.root / "sources" / "trips" / "files.jsonl", b"seen\n" * (self.batches + 1))
-
-    def commit(self) -> None:
-        self._log.commit(self.batches)
-        self.batches += 1
-
-    def upload(self) -> None:
-        """Write the whole state of the newest version, as maintenance does."""
-        if self.batches:
-            content = "".join(f"{change}\n" for change in self._changes[: self.batches])
-            sst = f"{self.batches:06d}-{random.randrange(10**9)}.sst"
-            write_durably(self.store / "SSTs" / sst, content.encode())
-            archive = BytesIO()
-            with zipfile.ZipFile(archive, "w") as written:
-                written.writestr("metadata", "v1\n" + json.dumps({"sstFiles": [{"dfsSstFileName": sst}]}))
-            write_durably(self.store / f"{self.batches}.zip", archive.getvalue())
-
-    def clean(self) -> None:
-        """Remove versions and entries of the logs that a restart at the last batch does not need."""
-        wholes = sorted(int(file.stem) for file in self.store.glob("*.zip"))
-        for file in [*self.store.glob("*.changelog"), *self.store.glob("*.zip")]:
-            if wholes and int(file.stem) < wholes[-1] + (file.suffix == ".changelog"):
-                file.unlink()
-        for log in ("offsets", "commits"):
-            for file in (self.root / "spark" / log).glob("[0-9]*"):
-                if int(file.name) < self.batches - 2:
-                    file.unlink()
+from .stored import Stored
 
 
 def loaded(root: Path, version: int) -> str:
@@ -344,6 +300,23 @@ def test_a_zip_that_is_replaced_while_it_is_copied_is_not_kept_without_its_files
     monkeypatch.setattr(snapshots, "files_at", first_time_replaced)
     take(stored.root, "one")
     assert loaded(stored.root / "snapshots" / "one", 2) == loaded(stored.root, 2)
+
+
+def test_stores_of_partitions_that_a_repartition_has_left_over_are_left_out(tmp_path):
+    stored = Stored(tmp_path / "checkpoint")
+    for partitions in (2, 1):
+        stored.begin()
+        stored.commit()
+        log = Log(Checkpoint(stored.root))
+        log.begin(stored.batches - 1, offset(stored.batches - 1), conf={PARTITIONS: str(partitions)})
+        if partitions == 2:
+            write_durably(stored.store.with_name("1") / "1.changelog", b"of the second partition")
+    taken = take(stored.root, "one")
+    assert not any(file.name.startswith("spark/state/0/1/") for file in taken.files)
+    assert loaded(stored.root / "snapshots" / "one", 2) == loaded(stored.root, 2)
+    log.begin(stored.batches - 1, offset(stored.batches - 1), conf={PARTITIONS: "2"})
+    with pytest.raises(MillraceError, match="1: it has no version 2"):
+        take(stored.root, "two")
 
 
 def test_files_with_ids_are_refused(stored):

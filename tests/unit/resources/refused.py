@@ -171,6 +171,21 @@ REFUSED = [
     ),
     (
         "checkpointUris",
+        {"checkpointUris": ["s3a://lake/team-a/**"]},
+        {"checkpoint": {"uri": "s3a://lake/team-a/trips", "fromSnapshot": "s3a://lake/team-a/old/snapshots/one"}},
+        {"checkpoint": {"uri": "s3a://lake/team-a/trips", "fromSnapshot": "s3a://lake/team-b/old/snapshots/one"}},
+        'spec.checkpoint.fromSnapshot: "s3a://lake/team-b/old/snapshots/one" is not allowed in namespace cabs',
+    ),
+    (
+        "checkpointClaims",
+        {"checkpointClaims": ["checkpoints"]},
+        {"checkpoint": {"claimName": "checkpoints"}},
+        {"checkpoint": {"claimName": "checkpoints", "fromSnapshot": "file:///var/lib/millrace/checkpoint/a/snapshots/b"}},
+        'spec.checkpoint.fromSnapshot: "file:///var/lib/millrace/checkpoint/a/snapshots/b" is not allowed in namespace cabs; '
+        "leave it out: the policy allows none",
+    ),
+    (
+        "checkpointUris",
         {"checkpointUris": ["file:///mnt/state/**"]},
         ON_URI,
         {"checkpoint": {"uri": "s3a://lake/trips"}},

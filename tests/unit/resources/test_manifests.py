@@ -84,6 +84,13 @@ def test_what_the_driver_runs_is_a_valid_query():
         assert (query_of(document).name, query_of(document).metadata.namespace) == ("trips-by-cell", "cabs")
 
 
+def test_a_driver_knows_its_image_if_it_takes_a_snapshot_before_a_change_of_it():
+    image = "  image: example.org/jobs:2\n"
+    for snapshots, known in (("", None), ("  snapshots: {keep: 3}\n", "example.org/jobs:2")):
+        document = files_of(by_kind(SMALLEST + image + snapshots))["query.yaml"]
+        assert query_of(document).spec.image == known
+
+
 def test_a_driver_has_longer_to_end_than_its_batch():
     for text in CASES.values():
         pod = by_kind(text)["StatefulSet", "trips-by-cell-driver"]["spec"]["template"]["spec"]

@@ -45,6 +45,8 @@ NEW_SINCE = (
     "transaction:",
     "sasl:",
     "scheduling:",
+    "fromSnapshot:",
+    "snapshots:",
 )
 """Fields that the released version lacks: a query that has one needs a later image. Logins are in the CRD of Connections."""
 

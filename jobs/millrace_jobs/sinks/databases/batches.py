@@ -134,7 +134,7 @@ class BatchRecord:
                 f"has results up to batch {found.batch}, but the checkpoint knows of {last.newest}",
                 f"restore the newest checkpoint, or {self._start_over()}",
             )
-        if found is None and last.begun is None:
+        if found is None and (last.begun is None or last.elsewhere):
             same = f"{self._dialect.quoted('table')} = %s AND query = %s AND batch >= 0"
             command = f"SELECT 1 FROM {self._with_values} WHERE {same}"
             if session.execute(command, [self.table.name, self._query]).fetchone():

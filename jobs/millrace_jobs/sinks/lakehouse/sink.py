@@ -62,7 +62,7 @@ def require_known(found: BatchesInTable, last: LastBatch, query: str, table: str
     elif found.driver is None and last.committed is not None and not last.elsewhere:
         what = f"has no record of its batches, but the checkpoint has finished batch {last.committed}"
         hint = f"restore the table, or start over with a new table and {ANOTHER_CHECKPOINT}"
-    elif found.driver is None and last.begun is None and found.of_another_checkpoint:
+    elif found.driver is None and (last.begun is None or last.elsewhere) and found.of_another_checkpoint:
         what = f"has results of an earlier run of {query}, which began with another checkpoint"
         hint = "to start over, remove the table, or write another one"
     if what:
