@@ -256,7 +256,7 @@ def _announcement(task: VersionTask) -> str:
     for name, found in waiting.items():
         known = found["records"]
         parts.append(f"{name} has {known:,} records" if known is not None else f"{name} has {found['units']:,} files")
-    bound = f"at most {task.records:,} are read"
+    bound = f"at most {task.records:,} records are read"
     limit = "" if task.seconds is None else f", for at most {task.seconds:g} s"
     return f"running the old version: {', '.join(parts)}; {bound}{limit}, and then by the new one"
 
