@@ -15,7 +15,7 @@ import yaml
 
 from millrace_jobs.comparison.compare import compare_results, speed_of_runs
 from millrace_jobs.comparison.findings import OutputComparison
-from millrace_jobs.comparison.version_run import Outcome, Task, run_version
+from millrace_jobs.comparison.version_run import VersionOutcome, VersionTask, run_version
 from millrace_jobs.run.query_file import query_of
 
 from . import compared_functions
@@ -86,8 +86,8 @@ class Versions:
 
     records: Path
     folder: Path
-    old: Task
-    outcome: Outcome
+    old: VersionTask
+    outcome: VersionOutcome
     runs: int = 0
 
     @classmethod
@@ -95,7 +95,7 @@ class Versions:
         task = task_of(document(sql, records), folder, "old", is_first=True)
         return cls(records, folder, task, run(task))
 
-    def compared(self, sql: str, **spec: Any) -> tuple[OutputComparison, Outcome]:
+    def compared(self, sql: str, **spec: Any) -> tuple[OutputComparison, VersionOutcome]:
         """Run a new version; return how its results compare, and its batches."""
         self.runs += 1
         task = task_of(document(sql, self.records, **spec), self.folder, f"new{self.runs}")
@@ -109,18 +109,26 @@ class Versions:
         return output, outcome
 
 
-def task_of(made: dict[str, Any], folder: Path, name: str, *, is_first: bool = False) -> Task:
+def task_of(made: dict[str, Any], folder: Path, name: str, *, is_first: bool = False) -> VersionTask:
     run_folder = folder / name
     run_folder.mkdir(parents=True)
     file = run_folder / "query.yaml"
     file.write_text(yaml.safe_dump(made), encoding="utf-8")
-    ends = str(folder / "ends")
-    return Task(
-        str(file), None, (), str(run_folder), ends, is_first, records=1 << 30, seconds=None, from_beginning=True
+    return VersionTask(
+        file=str(file),
+        query="compared",
+        name="compared",
+        connections=(),
+        folder=str(run_folder),
+        ends=str(folder / "ends"),
+        is_first=is_first,
+        records=1 << 30,
+        seconds=None,
+        from_beginning=True,
     )
 
 
-def run(task: Task) -> Outcome:
+def run(task: VersionTask) -> VersionOutcome:
     return run_version(query_of(Path(task.file)), task)
 
 

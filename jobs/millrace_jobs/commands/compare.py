@@ -82,15 +82,15 @@ def compare(
     Sinks are not written: the results stay in a temporary folder. Exit with status 0 if both are equal, 1 if they
     differ or the new one is slower, and 2 if they cannot be compared.
     """
-    from millrace_jobs.comparison.compare import Request, Version
+    from millrace_jobs.comparison.compare import ComparedVersion, VersionsRequest
     from millrace_jobs.comparison.compare import compare as compared
     from millrace_jobs.comparison.report import as_json, as_text
     from millrace_jobs.run.query_file import query_of
 
     try:
         with extras_reported():
-            versions = [Version(file, query_of(file, query, connections or ())) for file in (old, new)]
-            request = Request(
+            versions = [ComparedVersion(file, query_of(file, query, connections or ())) for file in (old, new)]
+            request = VersionsRequest(
                 old=versions[0],
                 new=versions[1],
                 connections=connections or (),
@@ -116,17 +116,19 @@ def compared_version(
     task: Annotated[Path, typer.Argument(help="File with the task.", show_default=False)],
 ) -> None:
     """Run one version for ``millrace compare``, and end when the standard input closes."""
-    from millrace_jobs.comparison.version_run import Outcome, Task, run_version
+    from millrace_jobs.comparison.version_run import VersionOutcome, VersionTask, run_version
+    from millrace_jobs.run.query_file import errors_located_in
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    wanted = Task.read(task)
+    wanted = VersionTask.read(task)
     try:
         with extras_reported():
             files = [Path(file) for file in wanted.connections]
             chosen = query_for_spark(Path(wanted.file), wanted.query, files, debug=False)
-            outcome = run_version(chosen, wanted)
+            with errors_located_in(Path(wanted.file), chosen.name):
+                outcome = run_version(chosen, wanted)
     except MillraceError as error:
-        outcome = Outcome(problems=error.problems)
+        outcome = VersionOutcome(problems=error.problems)
     outcome.write(wanted.outcome_file)
 
 

@@ -21,12 +21,13 @@ from millrace_api.validation.evolution import compare as compare_versions
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.checkpoint.snapshots import place_of_snapshot, restore, snapshots_of
 from millrace_jobs.comparison.changed_fields import changed_fields, require_same_records
-from millrace_jobs.comparison.findings import Finding, Kind, OutputComparison, compare_output
+from millrace_jobs.comparison.findings import FindingKind, OutputComparison, ResultFinding, compare_output
 from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput
-from millrace_jobs.comparison.report import BEGINNING, ComparisonReport, VersionFigures
+from millrace_jobs.comparison.report import BEGINNING, VersionFigures, VersionsReport
 from millrace_jobs.comparison.rows import FinalRows, final_rows
-from millrace_jobs.comparison.speed import Speed, speed_of
-from millrace_jobs.comparison.version_run import Outcome, Task
+from millrace_jobs.comparison.scratch_query import named
+from millrace_jobs.comparison.speed import SpeedRatio, speed_of
+from millrace_jobs.comparison.version_run import VersionOutcome, VersionTask
 from millrace_jobs.disk import process_folder
 from millrace_jobs.process.signals import start_child
 from millrace_jobs.run.checkpoints import reported
@@ -42,7 +43,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Version:
+class ComparedVersion:
     """A version of a query: the file that has it, and what was read there."""
 
     file: Path
@@ -50,7 +51,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Request:
+class VersionsRequest:
     """What is to be compared, and how exactly.
 
     Attributes:
@@ -67,8 +68,8 @@ class Request:
         command: the command that runs a task, followed by the task's file.
     """
 
-    old: Version
-    new: Version
+    old: ComparedVersion
+    new: ComparedVersion
     connections: Sequence[Path]
     start: str | None
     records: int
@@ -80,7 +81,7 @@ class Request:
     command: Sequence[str]
 
 
-def compare(request: Request, say: Say) -> ComparisonReport:
+def compare(request: VersionsRequest, say: Say) -> VersionsReport:
     """Run both versions, and compare their results; ``say`` takes a line about what happens.
 
     Raises:
@@ -97,22 +98,22 @@ def compare(request: Request, say: Say) -> ComparisonReport:
 class _Comparison:
     """A comparison in a temporary folder; ``lock`` is the descriptor by which that is in use."""
 
-    def __init__(self, request: Request, folder: Path, lock: int, say: Say) -> None:
+    def __init__(self, request: VersionsRequest, folder: Path, lock: int, say: Say) -> None:
         self._request, self._folder, self._lock, self._say = request, folder, lock, say
-        self._snapshot, self._why = _start(request)
+        self._snapshot, self._why = start_of(request.old.query, request.new.query, request.start)
 
-    def run(self) -> ComparisonReport:
+    def run(self) -> VersionsReport:
         request = self._request
         if self._why:
             self._say(self._why)
         first = self._task("old", request.old, is_first=True)
-        old = self._run(first, request.old, "old", None)
+        old = self._run(first, "old", None)
         if not old.rows:
             start = "the snapshot" if self._snapshot else "the beginning of its sources"
             hint = "compare from an older snapshot, or with --from beginning" if self._snapshot else "let some arrive"
             raise MillraceError(Problem(f"the old version has read no record from {start} on", hint))
         later = self._task("new", request.new)
-        new = self._run(later, request.new, "new", old)
+        new = self._run(later, "new", old)
         if new.rows != old.rows:
             message = f"the new version has read {new.rows:,} records, and the old one {old.rows:,}"
             raise MillraceError(Problem(message, "compare when no file of the sources is replaced or removed"))
@@ -122,12 +123,12 @@ class _Comparison:
         if speed.exceeds(request.bound) or not all(each.is_equal for each in outputs):
             self._say("running the old version a second time: what differs in its own two runs does not count")
             again = self._task("again", request.old)
-            repeated = self._run(again, request.old, "old", old)
+            repeated = self._run(again, "old", old)
             unsteady = tuple(each for each in self._compared(first, again) if not each.is_equal)
             speed = min(
                 speed, speed_of_runs(repeated, new), key=lambda each: each.low
             )  # either may have been disturbed
-        return ComparisonReport(
+        return VersionsReport(
             start=self._snapshot or BEGINNING,
             note=self._why,
             records=old.rows,
@@ -140,13 +141,14 @@ class _Comparison:
             bound=request.bound,
         )
 
-    def _task(self, name: str, version: Version, *, is_first: bool = False) -> Task:
+    def _task(self, name: str, version: ComparedVersion, *, is_first: bool = False) -> VersionTask:
         """Prepare the folder of a run: its checkpoint, and for a later run what the first one's sources remember."""
         request, folder = self._request, self._folder / name
         folder.mkdir()
-        task = Task(
+        task = VersionTask(
             file=str(version.file.absolute()),
             query=version.query.name,
+            name=request.old.query.name,
             connections=[str(file.absolute()) for file in request.connections],
             folder=str(folder),
             ends=str(self._folder / "ends"),
@@ -165,11 +167,13 @@ class _Comparison:
                 shutil.copytree(remembered, task.checkpoint / "sources", dirs_exist_ok=True)
         return task
 
-    def _run(self, task: Task, version: Version, name: str, before: Outcome | None) -> Outcome:
+    def _run(self, task: VersionTask, name: str, before: VersionOutcome | None) -> VersionOutcome:
         """Run a task in a process of its own. Raises MillraceError if it fails."""
         if before is not None:
             seconds = sum(batch.seconds for batch in before.batches)
-            self._say(f"running the {name} version: {before.rows:,} records; the old one took {seconds:.0f} s for them")
+            self._say(
+                f"running the {name} version: {before.rows:,} records, for which the old one took {seconds:.0f} s"
+            )
         file, log = Path(task.folder, "task.json"), Path(task.folder, "output")
         task.write(file)
         with log.open("wb") as output:
@@ -180,7 +184,7 @@ class _Comparison:
         finally:
             _end(process)
         try:
-            outcome = Outcome.read(task.outcome_file)
+            outcome = VersionOutcome.read(task.outcome_file)
         except FileNotFoundError:
             last = "".join(log.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)[-1:]).strip()
             message = f"the run of the {name} version has died: {last or f'status {process.returncode}'}"
@@ -191,14 +195,14 @@ class _Comparison:
             raise MillraceError(*problems)
         return outcome
 
-    def _wait(self, process: subprocess.Popen[bytes], task: Task, *, announced: bool) -> None:
+    def _wait(self, process: subprocess.Popen[bytes], task: VersionTask, *, announced: bool) -> None:
         while process.poll() is None:
             if not announced and task.waiting_file.exists() and (text := _announcement(task)):
                 self._say(text)
                 announced = True
             time.sleep(_POLL_SECONDS)
 
-    def _compared(self, old: Task, new: Task) -> tuple[OutputComparison, ...]:
+    def _compared(self, old: VersionTask, new: VersionTask) -> tuple[OutputComparison, ...]:
         request = self._request
         return compare_results(
             old.results,
@@ -209,30 +213,38 @@ class _Comparison:
         )
 
 
-def _start(request: Request) -> tuple[str | None, str]:
-    """Return the snapshot that a comparison begins with, and what to say about that; None for the beginning."""
-    wanted = request.start
-    if wanted == BEGINNING:
+def start_of(old: StreamQuery, new: StreamQuery, wanted: str | None) -> tuple[str | None, str]:
+    """Return the snapshot that a comparison begins with, and why there is none, if that is worth a note.
+
+    Args:
+        old: the version whose checkpoint has the snapshots.
+        new: the version that is to go on from the same state.
+        wanted: the name of a snapshot, or BEGINNING; None for the newest one that the new version can go on from.
+
+    Raises:
+        MillraceError: the new version cannot go on from the wanted one, or the checkpoint cannot be read.
+    """
+    checkpoint = old.spec.checkpoint
+    on_volume = checkpoint is not None and checkpoint.uri is None  # which only the pods of the query have
+    if wanted == BEGINNING or (wanted is None and on_volume):
         return None, ""
-    checkpoint = request.old.query.spec.checkpoint
-    if wanted is None and checkpoint is not None and checkpoint.uri is None:
-        return None, ""  # it is on a volume that only the pods of the query have
-    use(request.old.query.spec.s3, request.old.query.spec.azure)
-    root = checkpoint_root(request.old.query)
+    use(old.spec.s3, old.spec.azure)
+    root = checkpoint_root(old)
     with reported(root):
         found = [each.name for each in snapshots_of(root)]
     if wanted is None and not found:
         return None, ""
-    forbidden, _ = compare_versions(request.old.query, request.new.query)
+    forbidden, _ = compare_versions(old, named(new, old.name))
     if not forbidden:
         return (wanted or found[-1]), ""
     why = f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"
     if wanted is not None:
-        raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", f"--from {BEGINNING}"))
+        hint = f"write --from {BEGINNING}"
+        raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", hint))
     return None, f"{why}: both read the records from the beginning, and windows that began before are not compared"
 
 
-def _announcement(task: Task) -> str:
+def _announcement(task: VersionTask) -> str:
     """Return how much the first run will read, before it begins."""
     import json
 
@@ -244,7 +256,7 @@ def _announcement(task: Task) -> str:
     for name, found in waiting.items():
         known = found["records"]
         parts.append(f"{name} has {known:,} records" if known is not None else f"{name} has {found['units']:,} files")
-    bound = f"at most {task.records:,} are read"
+    bound = f"at most {task.records:,} records are read"
     limit = "" if task.seconds is None else f", for at most {task.seconds:g} s"
     return f"running the old version: {', '.join(parts)}; {bound}{limit}, and then by the new one"
 
@@ -260,10 +272,10 @@ def compare_results(
     found = []
     for field in dict.fromkeys([*results[0], *results[1]]):
         if field not in results[1]:
-            gone = Finding(Kind.OUTPUT_GONE, "the new version has no such output")
+            gone = ResultFinding(FindingKind.OUTPUT_GONE, "the new version has no such output")
             found.append(OutputComparison(field, findings=(gone,)))
         elif field not in results[0]:
-            added = Finding(Kind.OUTPUT_ADDED, "the new version adds this output")
+            added = ResultFinding(FindingKind.OUTPUT_ADDED, "the new version adds this output")
             found.append(OutputComparison(field, findings=(added,)))
         else:
             pair = (results[0][field], results[1][field])
@@ -282,11 +294,11 @@ def _require_bounded(*folders: KeptFolder) -> None:
         raise MillraceError(Problem(message, "write a lower --records"))
 
 
-def speed_of_runs(old: Outcome, new: Outcome) -> Speed:
+def speed_of_runs(old: VersionOutcome, new: VersionOutcome) -> SpeedRatio:
     """Compare the batches with records, which are the same in both."""
     times = [[batch.seconds for batch in outcome.batches if batch.rows] for outcome in (old, new)]
     if [b.rows for b in old.batches if b.rows] != [b.rows for b in new.batches if b.rows]:
-        return Speed(0)
+        return SpeedRatio(0)
     return speed_of(*times)
 
 

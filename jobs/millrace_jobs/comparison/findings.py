@@ -20,7 +20,7 @@ _INTERNAL = {FROM: "valid from", WEIGHT: "times"}
 """How the report calls columns of changes."""
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What differs."""
 
     COLUMN_GONE = "column gone"
@@ -33,15 +33,15 @@ class Kind(StrEnum):
     OUTPUT_ADDED = "output added"
 
 
-ALLOWED = frozenset({Kind.COLUMN_ADDED, Kind.OUTPUT_ADDED})
+ALLOWED = frozenset({FindingKind.COLUMN_ADDED, FindingKind.OUTPUT_ADDED})
 """What adds to the results, and leaves those as they are that readers know."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class ResultFinding:
     """One difference: its kind, its column if it is in one, in how many rows it is, and a sentence about it."""
 
-    kind: Kind
+    kind: FindingKind
     text: str
     column: str | None = None
     rows: int = 0
@@ -70,7 +70,7 @@ class OutputComparison:
     old_digest: str = ""
     new_digest: str = ""
     tolerated: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ResultFinding, ...] = ()
     examples: tuple[Example, ...] = ()
 
     @property
@@ -112,20 +112,20 @@ def compare_output(
     )
 
 
-def _of_columns(old: Mapping[str, str], new: Mapping[str, str], ignored: Collection[str]) -> Iterator[Finding]:
+def _of_columns(old: Mapping[str, str], new: Mapping[str, str], ignored: Collection[str]) -> Iterator[ResultFinding]:
     for name in old:
         if name in ignored:
             continue
         if name not in new:
-            yield Finding(Kind.COLUMN_GONE, f"{name}: the new version has no such column", name)
+            yield ResultFinding(FindingKind.COLUMN_GONE, f"{name}: the new version has no such column", name)
         elif old[name] != new[name]:
-            yield Finding(Kind.TYPE, f"{name}: its type is {new[name]}, and was {old[name]}", name)
+            yield ResultFinding(FindingKind.TYPE, f"{name}: its type is {new[name]}, and was {old[name]}", name)
     for name in new:
         if name not in old and name not in ignored:
-            yield Finding(Kind.COLUMN_ADDED, f"{name}: the new version adds this column", name)
+            yield ResultFinding(FindingKind.COLUMN_ADDED, f"{name}: the new version adds this column", name)
 
 
-def _of_values(compared: ComparedRows) -> Iterator[Finding]:
+def _of_values(compared: ComparedRows) -> Iterator[ResultFinding]:
     """Yield the columns that differ between rows of one key."""
     of_old, of_new = compared.changed
     both = _both(compared)
@@ -134,7 +134,7 @@ def _of_values(compared: ComparedRows) -> Iterator[Finding]:
         new = compared.new.column(name).take(pa.array(of_new[differs]))
         count = int(differs.sum())
         text = f"{_shown(name)}: {_rows(count)} of {both:,} in both versions differ{_by_how_much(old, new)}"
-        yield Finding(Kind.VALUES, text, name, count)
+        yield ResultFinding(FindingKind.VALUES, text, name, count)
 
 
 def _both(compared: ComparedRows) -> int:
@@ -167,17 +167,17 @@ def _range(delta: Any, more: str, less: str, unit: str) -> str:
     return f": the new one is {-low:.6g}{unit} {less} to {high:.6g}{unit} {more}"
 
 
-def _of_rows(compared: ComparedRows) -> Iterator[Finding]:
+def _of_rows(compared: ComparedRows) -> Iterator[ResultFinding]:
     """Yield the rows that only one version has."""
     old = compared.old.take(pa.array(compared.only_old))
     new = compared.new.take(pa.array(compared.only_new))
     shift = _shift(compared, old, new)
-    sides = ((Kind.ONLY_OLD, old, compared.new, "old"), (Kind.ONLY_NEW, new, compared.old, "new"))
+    sides = ((FindingKind.ONLY_OLD, old, compared.new, "old"), (FindingKind.ONLY_NEW, new, compared.old, "new"))
     for kind, rows, others, version in sides:
         if rows.num_rows:
             text = f"only the {version} version has {_rows(rows.num_rows)}"
             text += "".join(_in_common(rows, others, compared.key)) + shift
-            yield Finding(kind, text, None, rows.num_rows)
+            yield ResultFinding(kind, text, None, rows.num_rows)
 
 
 def _in_common(rows: pa.Table, others: pa.Table, key: tuple[str, ...] | None) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _in_common(rows: pa.Table, others: pa.Table, key: tuple[str, ...] | None) ->
 
 
 def _shift(compared: ComparedRows, old: pa.Table, new: pa.Table) -> str:
-    """Return by how much all times of a key are moved, if that alone tells the rows apart."""
+    """Return by how much all times of a key are moved, if the rows have the same times otherwise."""
     for name in compared.key or ():
         if not pa.types.is_timestamp(old.column(name).type) or not old.num_rows or not new.num_rows:
             continue

@@ -57,7 +57,7 @@ class KeptOutput:
         return cls(field, types, key, spec.emit is not Emit.ON_WINDOW_CLOSE, keys.versioned)
 
 
-class KeptResults(Sink):
+class ResultKeeper(Sink):
     """A sink that writes one Arrow file for each batch with results.
 
     Args:
@@ -113,7 +113,7 @@ def _write(file: Path, tables: Iterator[pa.Table]) -> int:
 
 @dataclass(frozen=True)
 class KeptFolder:
-    """The results of a run, as ``KeptResults`` has left them."""
+    """The results of a run, as ``ResultKeeper`` has left them."""
 
     path: Path
 

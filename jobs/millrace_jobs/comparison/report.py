@@ -9,14 +9,14 @@ from enum import StrEnum
 from typing import Any, Self
 
 from millrace_jobs.comparison.findings import OutputComparison
-from millrace_jobs.comparison.speed import LEAST_BATCHES, Speed
-from millrace_jobs.comparison.version_run import TimedBatch
+from millrace_jobs.comparison.speed import LEAST_BATCHES, SpeedRatio
+from millrace_jobs.comparison.version_run import ComparedBatch
 
 BEGINNING = "beginning"
 """The start of a comparison that reads the sources from their beginning."""
 
 
-class Verdict(StrEnum):
+class ComparisonVerdict(StrEnum):
     """What a comparison has found."""
 
     EQUAL = "equal"
@@ -36,7 +36,7 @@ class VersionFigures:
     rejected: int
 
     @classmethod
-    def of(cls, batches: Sequence[TimedBatch]) -> Self:
+    def of(cls, batches: Sequence[ComparedBatch]) -> Self:
         """Add up the batches of a run."""
         return cls(
             len(batches),
@@ -47,7 +47,7 @@ class VersionFigures:
 
 
 @dataclass(frozen=True)
-class ComparisonReport:
+class VersionsReport:
     """The report of a comparison.
 
     Attributes:
@@ -71,7 +71,7 @@ class ComparisonReport:
     new: VersionFigures
     outputs: tuple[OutputComparison, ...]
     unsteady: tuple[OutputComparison, ...]
-    speed: Speed
+    speed: SpeedRatio
     bound: float
 
     @property
@@ -80,25 +80,25 @@ class ComparisonReport:
         return self.speed.exceeds(self.bound)
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[ComparisonVerdict, ...]:
         """All that holds; EQUAL alone if the new version may take the place of the old one."""
         unsteady = {each.field for each in self.unsteady}
         found = []
         if any(not each.is_equal and each.field not in unsteady for each in self.outputs):
-            found.append(Verdict.DIFFERENT)
+            found.append(ComparisonVerdict.DIFFERENT)
         if unsteady:
-            found.append(Verdict.UNSTEADY)
+            found.append(ComparisonVerdict.UNSTEADY)
         if self.is_slower:
-            found.append(Verdict.SLOWER)
-        return tuple(found) or (Verdict.EQUAL,)
+            found.append(ComparisonVerdict.SLOWER)
+        return tuple(found) or (ComparisonVerdict.EQUAL,)
 
     @property
     def is_equal(self) -> bool:
         """Whether the new version computes the same, and as fast as it should."""
-        return self.verdicts == (Verdict.EQUAL,)
+        return self.verdicts == (ComparisonVerdict.EQUAL,)
 
 
-def as_json(report: ComparisonReport) -> str:
+def as_json(report: VersionsReport) -> str:
     """Return the report as a JSON document."""
     content: dict[str, Any] = asdict(report)
     for name, outputs in (("outputs", report.outputs), ("unsteady", report.unsteady)):
@@ -107,7 +107,7 @@ def as_json(report: ComparisonReport) -> str:
     return json.dumps({"verdict": report.verdicts, **content}, indent=2, default=str, ensure_ascii=False)
 
 
-def as_text(report: ComparisonReport) -> Iterator[str]:
+def as_text(report: VersionsReport) -> Iterator[str]:
     """Yield the lines of the report."""
     start = "the beginning of the sources" if report.start == BEGINNING else f"the snapshot {report.start}"
     yield f"{report.records:,} records in {report.old.batches:,} batches, from {start} on"
@@ -142,7 +142,7 @@ def _row(row: Mapping[str, Any]) -> str:
     return json.dumps(row, default=str, ensure_ascii=False)
 
 
-def _of_late(report: ComparisonReport) -> Iterator[str]:
+def _of_late(report: VersionsReport) -> Iterator[str]:
     for what, old, new in (
         ("late records", report.old.late, report.new.late),
         ("records that do not decode", report.old.rejected, report.new.rejected),
@@ -151,7 +151,7 @@ def _of_late(report: ComparisonReport) -> Iterator[str]:
             yield f"{what}: {old:,} of the old version, {new:,} of the new one"
 
 
-def _of_speed(report: ComparisonReport) -> str:
+def _of_speed(report: VersionsReport) -> str:
     speed = report.speed
     if not speed.is_known:
         return f"speed: not compared: {speed.batches} batches after warm-up, and it takes {LEAST_BATCHES}"

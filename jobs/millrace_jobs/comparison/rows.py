@@ -1,8 +1,8 @@
 """The results of two versions side by side, as Arrow tables: which rows only one has, and which columns differ.
 
 Rows that are equal in both are left out first, each as often as both have it. What is left is paired by key, and the
-columns of a pair are compared, floats with a tolerance. Rows without a key are paired only to find floats that differ
-within the tolerance: the others are in one version alone.
+columns of a pair are compared, floats with a tolerance. Rows without a key are equal if those of the other version are
+within the tolerance; the others are in one version alone.
 """
 
 from __future__ import annotations
@@ -138,27 +138,27 @@ def compare_rows(old: FinalRows, new: FinalRows, *, ignored: Collection[str] = (
     key = _common_key(old, new, names)
     floats = [name for name in names if pa.types.is_floating(both.column(name).type)]
     only_old, only_new = _without_equal(row_codes(both, names), count)
-    rest = pa.array(np.concatenate([only_old, only_new + count]))
-    unequal = both.take(rest)
-    exact = [name for name in names if name not in floats]
-    by = row_codes(unequal, exact if key is None else key)
-    order = [*(_as_floats(unequal.column(name)) for name in reversed(floats)), row_codes(unequal, exact), by]
-    first, second = _paired(by, np.lexsort(order), len(only_old))
-    differing = _differing(unequal, first, second, names, floats, tolerance)
-    differs = np.any([np.zeros(len(first), bool), *differing.values()], axis=0)
-    matched = first if key is not None else first[~differs]
-    matched_new = second if key is not None else second[~differs]
-    changed = (only_old[first[differs]], only_new[second[differs] - len(only_old)])
+    rest = both.take(pa.array(np.concatenate([only_old, only_new + count])))
     if key is None:
-        changed = (changed[0][:0], changed[1][:0])
+        near_old, near_new = _without_equal(_near_codes(rest, names, floats, tolerance), len(only_old))
+        none = only_old[:0]
+        tolerated = len(only_old) - len(near_old)
+        return ComparedRows(left, right, None, only_old[near_old], only_new[near_new], (none, none), {}, tolerated)
+    by = row_codes(rest, key)
+    exact = row_codes(rest, [name for name in names if name not in floats])
+    order = np.lexsort([*(_as_floats(rest.column(name)) for name in reversed(floats)), exact, by])
+    first, second = _paired(by, order, len(only_old))
+    differing = _differing(rest, first, second, names, floats, tolerance)
+    differs = np.any([np.zeros(len(first), bool), *differing.values()], axis=0)
+    in_new = second - len(only_old)
     return ComparedRows(
         left,
         right,
         key,
-        np.delete(only_old, matched),
-        np.delete(only_new, matched_new - len(only_old)),
-        changed,
-        {name: each[differs] for name, each in differing.items() if key is not None and each.any()},
+        np.delete(only_old, first),
+        np.delete(only_new, in_new),
+        (only_old[first[differs]], only_new[in_new[differs]]),
+        {name: each[differs] for name, each in differing.items() if each.any()},
         int((~differs).sum()),
     )
 
@@ -252,15 +252,49 @@ def _differing(
         if name in floats:
             values = _as_floats(rows.column(name))
             nulls = pc.is_null(rows.column(name)).to_numpy()
-            old, new = values[first], values[second]
-            with np.errstate(invalid="ignore"):
-                near = np.abs(old - new) <= tolerance * np.maximum(np.abs(old), np.abs(new))
-            same = near | (old == new) | (np.isnan(old) & np.isnan(new) & (nulls[first] == nulls[second]))
+            same = _are_near(values[first], values[second], tolerance) & (nulls[first] == nulls[second])
             found[name] = ~same
         else:
             codes = row_codes(rows, [name])
             found[name] = codes[first] != codes[second]
     return found
+
+
+def _near_codes(rows: pa.Table, names: Sequence[str], floats: Collection[str], tolerance: float) -> Indices:
+    """Return codes like ``row_codes``, in which floats within the tolerance of each other are equal."""
+    codes = row_codes(rows, [name for name in names if name not in floats])
+    for name in floats:
+        nulls = pc.is_null(rows.column(name)).to_numpy()
+        codes = _clusters(2 * codes + nulls, _as_floats(rows.column(name)), tolerance)
+    return codes
+
+
+def _clusters(codes: Indices, values: NDArray[np.float64], tolerance: float) -> Indices:
+    """Return a number for the rows of a code whose values are near each other.
+
+    Values are in one cluster if each is near the next larger one. If its ends are not near each other, only equal
+    values count as near.
+    """
+    if not len(codes):
+        return codes
+    order = np.lexsort([values, codes])
+    code, value = codes[order], values[order]
+    same = code[1:] == code[:-1]
+    near = np.cumsum(np.append(True, ~(same & _are_near(value[1:], value[:-1], tolerance))))
+    equal = np.cumsum(np.append(True, ~(same & _are_near(value[1:], value[:-1], 0.0))))
+    begins = np.flatnonzero(np.append(True, near[1:] != near[:-1]))
+    ends = np.append(begins[1:], len(near)) - 1
+    is_wide = ~_are_near(value[begins], value[ends], tolerance)
+    found = np.empty(len(codes), np.int64)
+    found[order] = np.where(is_wide[near - 1], len(near) + equal, near)
+    return found
+
+
+def _are_near(old: NDArray[np.float64], new: NDArray[np.float64], tolerance: float) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        near = np.abs(old - new) <= tolerance * np.maximum(np.abs(old), np.abs(new))
+    both: NDArray[np.bool_] = near | (old == new) | (np.isnan(old) & np.isnan(new))
+    return both
 
 
 def _as_floats(column: pa.ChunkedArray) -> NDArray[np.float64]:

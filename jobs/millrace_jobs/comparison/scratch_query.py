@@ -13,11 +13,12 @@ from millrace_api.model.sources import CorruptPolicy, CorruptRecordsSpec, Source
 from millrace_api.model.streamquery import StreamQuery
 
 
-def scratch_query(query: StreamQuery, checkpoint: Path, *, from_beginning: bool) -> StreamQuery:
+def scratch_query(query: StreamQuery, name: str, checkpoint: Path, *, from_beginning: bool) -> StreamQuery:
     """Return a query that writes nothing but its results, and these where ``Endpoints`` say.
 
     Args:
         query: the query of the user.
+        name: the name that both versions have in the comparison, whatever those in their files.
         checkpoint: folder of its checkpoint in the comparison.
         from_beginning: whether to read topics from their beginning where the query would begin at their end.
     """
@@ -32,7 +33,12 @@ def scratch_query(query: StreamQuery, checkpoint: Path, *, from_beginning: bool)
         "lookups": None,
         "partitioner": spec.partitioner.model_copy(update={"placement": PlacementSetting.INLINE}),
     }
-    return query.model_copy(update={"spec": spec.model_copy(update=changed), "status": None})
+    return named(query, name).model_copy(update={"spec": spec.model_copy(update=changed), "status": None})
+
+
+def named(query: StreamQuery, name: str) -> StreamQuery:
+    """Return a query under another name."""
+    return query.model_copy(update={"metadata": query.metadata.model_copy(update={"name": name})})
 
 
 def _scratch_source(source: SourceSpec, *, from_beginning: bool) -> SourceSpec:

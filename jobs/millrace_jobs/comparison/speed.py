@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Speed:
+class SpeedRatio:
     """The ratio of two versions' seconds for a batch.
 
     ``old`` and ``new`` are the medians of their seconds. ``ratio`` is the median of the ratios, which is between
@@ -46,15 +46,15 @@ class Speed:
         return self.is_known and self.low > bound
 
 
-def speed_of(old: Sequence[float], new: Sequence[float]) -> Speed:
+def speed_of(old: Sequence[float], new: Sequence[float]) -> SpeedRatio:
     """Compare the seconds of two runs for the same batches, in their order."""
     pairs = [(one, other) for one, other in zip(old, new, strict=True) if one > 0][WARM_UP:]
     if len(pairs) < LEAST_BATCHES:
-        return Speed(len(pairs))
+        return SpeedRatio(len(pairs))
     ratios = sorted(other / one for one, other in pairs)
     low, high = _interval(len(ratios))
     seconds = (median(one for one, _ in pairs), median(other for _, other in pairs))
-    return Speed(len(pairs), *seconds, median(ratios), ratios[low], ratios[high])
+    return SpeedRatio(len(pairs), *seconds, median(ratios), ratios[low], ratios[high])
 
 
 def _interval(count: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from millrace_jobs.comparison.fixed_batches import (
     LaterSource,
     positions_in,
 )
-from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, KeptResults
+from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, ResultKeeper
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.log_entries import LogEntries
@@ -39,12 +39,13 @@ from millrace_jobs.sources.base import Source
 
 
 @dataclass(frozen=True)
-class Task:
+class VersionTask:
     """What a run of a comparison has to know; stored as JSON.
 
     Attributes:
         file: the query's file.
-        query: its name in the file, if there are several.
+        query: its name in the file.
+        name: the name that both versions have in the comparison.
         connections: files with Connections.
         folder: the folder of this run; ``checkpoint`` in it may exist already.
         ends: file with the ends of the batches, which the first run writes.
@@ -55,7 +56,8 @@ class Task:
     """
 
     file: str
-    query: str | None
+    query: str
+    name: str
     connections: Sequence[str]
     folder: str
     ends: str
@@ -95,7 +97,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TimedBatch:
+class ComparedBatch:
     """A finished batch: its records, the seconds that they took without looking for more, and the late ones."""
 
     number: int
@@ -106,10 +108,10 @@ class TimedBatch:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class VersionOutcome:
     """How a run of a comparison has ended: its batches, or why it failed."""
 
-    batches: tuple[TimedBatch, ...] = ()
+    batches: tuple[ComparedBatch, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     @classmethod
@@ -117,7 +119,7 @@ class Outcome:
         """Return the outcome in a file. Raises FileNotFoundError if the run has died."""
         found = json.loads(file.read_text(encoding="utf-8"))
         return cls(
-            tuple(TimedBatch(**each) for each in found["batches"]),
+            tuple(ComparedBatch(**each) for each in found["batches"]),
             tuple(Problem(**each) for each in found["problems"]),
         )
 
@@ -137,7 +139,7 @@ class Outcome:
 class _Endpoints(Endpoints):
     """The sources of a comparison, and the sink that keeps its results."""
 
-    task: Task
+    task: VersionTask
     enough: Path
     has_lookups = False
     _checkpoint: Checkpoint | None = None
@@ -179,7 +181,7 @@ class _Endpoints(Endpoints):
         """Return the sink that keeps the results."""
         outputs = context.query.spec.outputs
         kept = [KeptOutput.of(field, compiled, keys[field], spec) for field, spec in outputs.items()]
-        return KeptResults(self.task.results.path, compiled.result, kept, self._begin)
+        return ResultKeeper(self.task.results.path, compiled.result, kept, self._begin)
 
     def _begin(self) -> None:
         """Note where the batch ends that is about to be computed."""
@@ -192,9 +194,9 @@ class _Endpoints(Endpoints):
 class _Platform(OneProcess):
     """This process, which times the batches, and ends the first run when it has read enough."""
 
-    task: Task | None = None
+    task: VersionTask | None = None
     enough: Path = Path()
-    batches: list[TimedBatch] = field(default_factory=list)
+    batches: list[ComparedBatch] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
 
     def copies(self, checkpoint: Checkpoint) -> None:
@@ -203,7 +205,7 @@ class _Platform(OneProcess):
     def batch(self, report: BatchReport) -> None:
         """Note a finished batch."""
         seconds = sum(report.steps.values()) - report.steps.get("latestOffset", 0.0)
-        self.batches.append(TimedBatch(report.batch, report.rows, seconds, report.late, report.rejected))
+        self.batches.append(ComparedBatch(report.batch, report.rows, seconds, report.late, report.rejected))
         assert self.task is not None
         limit = self.task.seconds
         is_long = limit is not None and time.monotonic() - self._began > limit
@@ -211,19 +213,19 @@ class _Platform(OneProcess):
             self.enough.touch()
 
 
-def run_version(given: StreamQuery, task: Task) -> Outcome:
+def run_version(given: StreamQuery, task: VersionTask) -> VersionOutcome:
     """Run a version of a query, as its file has it, to the end of the comparison's batches.
 
     Raises:
         MillraceError: it cannot run, or fails.
     """
     folder = Path(task.folder)
-    query = scratch_query(given, task.checkpoint, from_beginning=task.from_beginning)
+    query = scratch_query(given, task.name, task.checkpoint, from_beginning=task.from_beginning)
     enough = folder / "enough"
     platform = _Platform(task=task, enough=enough)
     with (folder / "log").open("w", encoding="utf-8") as log:
         console = Console(file=log, width=200)
         endpoints = _Endpoints(task, enough)
-        with Job(query, platform, once=True, file=Path(task.file), console=console, endpoints=endpoints) as job:
+        with Job(query, platform, once=True, console=console, endpoints=endpoints) as job:
             job.run()
-    return Outcome(tuple(platform.batches))
+    return VersionOutcome(tuple(platform.batches))

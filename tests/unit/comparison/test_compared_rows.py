@@ -65,6 +65,14 @@ def test_rows_with_a_key_are_compared_column_by_column(old: dict[Any, Any], new:
     assert Counter(changed) == Counter(numbers | values)
 
 
+def test_rows_without_a_key_are_not_equal_because_of_values_between_them() -> None:
+    """Each value is near the next one, and the first is far from the last."""
+    values = [1.0 + place * 0.9e-9 for place in range(5)]
+    old, new = [("a", 0, value) for value in values], [("a", 0, values[0]), *[("a", 0, value) for value in values[:4]]]
+    found = compared(old, new)
+    assert (len(found.only_old), len(found.only_new)) == (1, 1)
+
+
 def test_a_column_may_have_another_type_and_be_ignored() -> None:
     old = FinalRows(pa.table({"k": ["a", "b"], "n": [1, 2]}), ("k",))
     new = FinalRows(pa.table({"k": ["a", "b"], "n": [1.0, 2.5]}), ("k",))

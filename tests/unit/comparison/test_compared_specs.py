@@ -74,7 +74,7 @@ def test_what_runs_writes_to_no_place_beside_its_sink_and_can_go_on_from_the_sta
         "partitioner": {"algorithm": "pkg", "placement": "Dedicated"},
     }
     given = query(**fields)
-    found = scratch_query(given, tmp_path, from_beginning=from_beginning)
+    found = scratch_query(given, "trips", tmp_path, from_beginning=from_beginning)
     document = found.to_document()["spec"]
     assert not {"eventLog", "lineage", "lookups", "snapshots"} & document.keys()
     assert document["sources"]["trips"]["corruptRecords"] == {"policy": "Drop"}

@@ -7,46 +7,46 @@ from dataclasses import replace
 
 import pytest
 
-from millrace_jobs.comparison.findings import Example, Finding, Kind, OutputComparison
-from millrace_jobs.comparison.report import ComparisonReport, Verdict, VersionFigures, as_json, as_text
-from millrace_jobs.comparison.speed import Speed
-from millrace_jobs.comparison.version_run import TimedBatch
+from millrace_jobs.comparison.findings import Example, FindingKind, OutputComparison, ResultFinding
+from millrace_jobs.comparison.report import ComparisonVerdict, VersionFigures, VersionsReport, as_json, as_text
+from millrace_jobs.comparison.speed import SpeedRatio
+from millrace_jobs.comparison.version_run import ComparedBatch
 
 EQUAL = OutputComparison("spec", 3, 3, "0f", "0f")
 OTHER = replace(
     EQUAL,
     new_digest="0e",
-    findings=(Finding(Kind.VALUES, "n: 1 row of 3 in both versions differ", "n", 1),),
+    findings=(ResultFinding(FindingKind.VALUES, "n: 1 row of 3 in both versions differ", "n", 1),),
     examples=(Example({"city": "ä", "n": 1}, {"city": "ä", "n": 2}),),
 )
-MORE = replace(EQUAL, findings=(Finding(Kind.COLUMN_ADDED, "m: the new version adds this column", "m"),))
-SLOW, FAST = Speed(12, 1.0, 2.0, 2.0, 1.6, 2.4), Speed(12, 1.0, 1.4, 1.4, 1.2, 1.6)
+MORE = replace(EQUAL, findings=(ResultFinding(FindingKind.COLUMN_ADDED, "m: the new version adds this column", "m"),))
+SLOW, FAST = SpeedRatio(12, 1.0, 2.0, 2.0, 1.6, 2.4), SpeedRatio(12, 1.0, 1.4, 1.4, 1.2, 1.6)
 
 
 def report(
-    output: OutputComparison = EQUAL, speed: Speed = FAST, unsteady: tuple[OutputComparison, ...] = ()
-) -> ComparisonReport:
-    old = VersionFigures.of([TimedBatch(0, 10, 1.0, 0, 1), TimedBatch(1, 0, 0.5, 0, 0)])
-    new = VersionFigures.of([TimedBatch(0, 10, 1.0, 2, 1)])
-    return ComparisonReport("half", "", 10, ("spec.query.sql: ...",), old, new, (output,), unsteady, speed, 1.5)
+    output: OutputComparison = EQUAL, speed: SpeedRatio = FAST, unsteady: tuple[OutputComparison, ...] = ()
+) -> VersionsReport:
+    old = VersionFigures.of([ComparedBatch(0, 10, 1.0, 0, 1), ComparedBatch(1, 0, 0.5, 0, 0)])
+    new = VersionFigures.of([ComparedBatch(0, 10, 1.0, 2, 1)])
+    return VersionsReport("half", "", 10, ("spec.query.sql: ...",), old, new, (output,), unsteady, speed, 1.5)
 
 
 @pytest.mark.parametrize(
     ("given", "verdicts"),
     [
-        (report(), [Verdict.EQUAL]),
-        (report(MORE), [Verdict.EQUAL]),
-        (report(OTHER), [Verdict.DIFFERENT]),
-        (report(OTHER, SLOW), [Verdict.DIFFERENT, Verdict.SLOWER]),
-        (report(OTHER, FAST, (OTHER,)), [Verdict.UNSTEADY]),
-        (report(EQUAL, replace(SLOW, batches=3)), [Verdict.EQUAL]),
+        (report(), [ComparisonVerdict.EQUAL]),
+        (report(MORE), [ComparisonVerdict.EQUAL]),
+        (report(OTHER), [ComparisonVerdict.DIFFERENT]),
+        (report(OTHER, SLOW), [ComparisonVerdict.DIFFERENT, ComparisonVerdict.SLOWER]),
+        (report(OTHER, FAST, (OTHER,)), [ComparisonVerdict.UNSTEADY]),
+        (report(EQUAL, replace(SLOW, batches=3)), [ComparisonVerdict.EQUAL]),
     ],
 )
 def test_a_verdict_names_all_that_speaks_against_the_new_version(
-    given: ComparisonReport, verdicts: list[Verdict]
+    given: VersionsReport, verdicts: list[ComparisonVerdict]
 ) -> None:
     assert list(given.verdicts) == verdicts
-    assert given.is_equal == (verdicts == [Verdict.EQUAL])
+    assert given.is_equal == (verdicts == [ComparisonVerdict.EQUAL])
     assert json.loads(as_json(given))["verdict"] == verdicts
     assert list(as_text(given))[-1] == f"verdict: {' and '.join(verdicts)}"
 
@@ -65,4 +65,4 @@ def test_the_report_shows_both_rows_and_the_late_records() -> None:
 
 
 def test_too_few_batches_are_said() -> None:
-    assert "speed: not compared: 2 batches after warm-up, and it takes 6" in list(as_text(report(speed=Speed(2))))
+    assert "speed: not compared: 2 batches after warm-up, and it takes 6" in list(as_text(report(speed=SpeedRatio(2))))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millrace_jobs.comparison.digest import digest
-from millrace_jobs.comparison.findings import Kind, OutputComparison, compare_output
+from millrace_jobs.comparison.findings import FindingKind, OutputComparison, compare_output
 from millrace_jobs.comparison.rows import FinalRows
 
 TYPES = {"since": "TIMESTAMP", "city": "STRING", "total": "DOUBLE", "parts": "ARRAY<STRUCT<N:BIGINT>>"}
@@ -102,10 +102,10 @@ def test_a_column_more_is_named_and_allowed_and_one_less_is_not() -> None:
     types = {name: kind for name, kind in TYPES.items() if name != "total"}
     limits: dict[str, Any] = {"ignored": (), "tolerance": 0, "examples": 0}
     added = compare_output("spec", (fewer, types), (rows, TYPES), **limits)
-    assert [each.kind for each in added.findings] == [Kind.COLUMN_ADDED]
+    assert [each.kind for each in added.findings] == [FindingKind.COLUMN_ADDED]
     assert added.is_equal
     gone = compare_output("spec", (rows, TYPES), (fewer, types), **limits)
-    assert [each.kind for each in gone.findings] == [Kind.COLUMN_GONE]
+    assert [each.kind for each in gone.findings] == [FindingKind.COLUMN_GONE]
     assert not gone.is_equal
     assert compare_output("spec", (rows, TYPES), (fewer, types), **limits | {"ignored": ["total"]}).is_equal
     other = compare_output("spec", (rows, TYPES), (rows, TYPES | {"total": "FLOAT"}), **limits)
