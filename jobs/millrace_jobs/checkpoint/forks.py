@@ -18,13 +18,13 @@ FIELD = "spec.checkpoint.fromSnapshot"
 
 
 def begin_from(snapshot: str, root: Place, spark: Place, query: StreamQuery) -> None:
-    """Make the checkpoint of a query that has had no batch from a snapshot; this process holds its lease.
+    """Make a checkpoint without a batch from a snapshot, while this process holds its lease.
 
-    The checkpoint gets an id of its own, by which sinks tell its batches from those of the original.
+    The checkpoint gets an id of its own, by which sinks distinguish its batches from those of the original.
 
     Args:
         snapshot: URI of the snapshot.
-        root: the checkpoint, in which there may be what an interrupted attempt has left.
+        root: the checkpoint, in which an interrupted attempt may have left files.
         spark: the place of Spark's part in it.
         query: the query.
 

@@ -28,7 +28,7 @@ FOLDER = "repartitioned"
 """The folder of a checkpoint in which a copy of its state is made."""
 
 _ATTEMPTS = 20
-"""How often a copy is begun, while Spark removes old versions of the state."""
+"""Number of attempts to begin a copy, while Spark removes old versions of the state."""
 
 _REQUEST, _STOPPED, _READY = "request.json", "stopped.json", "ready.json"
 
