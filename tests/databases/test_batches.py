@@ -201,6 +201,11 @@ def test_a_table_that_lacks_committed_batches_is_refused(server, make_table, cou
     )
     with pytest.raises(MillraceError, match=message):
         sink.prepare(LastBatch(4, 4))
+    with pytest.raises(MillraceError, match=message):
+        sink.prepare(LastBatch(4, 4, results=3))
+    sink.prepare(LastBatch(1, 1, results=0))  # the state was repartitioned after batch 0
+    assert write(sink, counts(a=2), 2) == 1
+    sink.prepare(LastBatch(2, 2))
     sink.close()
 
 

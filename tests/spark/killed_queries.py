@@ -125,6 +125,11 @@ class Process:
         self._process.wait()
         self._reader.join()
 
+    def stop(self) -> None:
+        """Ask it to end after its running batch, and wait until it has."""
+        self._process.terminate()
+        assert self.wait() == 0, self.output
+
     def wait(self) -> int:
         """Its exit status."""
         status = self._process.wait()

@@ -26,7 +26,7 @@ from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
 from millrace_jobs.checkpoint.forks import begin_from
 from millrace_jobs.checkpoint.lease import FolderLease
-from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
+from millrace_jobs.checkpoint.marker import MARKER, Marker, Renumbered, Versions, checkpoint_above
 from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
 from millrace_jobs.checkpoint.snapshots import is_being_restored, require_no_snapshot
 from millrace_jobs.checkpoint.spark_folder import (
@@ -222,6 +222,9 @@ class Checkpoint(SparkLog):
         driver may have written another entry to Spark's log.
         """
         last = replace(super().last_batch(), elsewhere=self._sink_has_changed)
+        renumbered = None if self._marker is None else self._marker.renumbered
+        if renumbered is not None and last.committed == renumbered.batch:
+            last = replace(last, results=renumbered.results)
         return replace(last, begun=self._lease.begun) if isinstance(self._lease, ObjectLease) else last
 
     def batch(self, number: int) -> ResultBatch:
@@ -255,6 +258,7 @@ class Checkpoint(SparkLog):
             MillraceError: another process is the driver, or may be.
             OSError: it cannot be replaced. It is then as before, or the next driver completes the change.
         """
+        self._note_renumbered()
         if isinstance(self.spark, Path):
             swap_in_copy(self.spark)
             return
@@ -269,12 +273,19 @@ class Checkpoint(SparkLog):
             False if the copy is gone, and nothing has changed.
         """
         assert isinstance(self.spark, Path)
+        self._note_renumbered()
         place = adopt(self.spark, copy)
         if place is None:
             return False
         self.spark, self._entries = place, LogEntries(place)
         point_to_own_schemas(place)
         return True
+
+    def _note_renumbered(self) -> None:
+        """Record that a copy, in which a repartition is one batch more, is about to be Spark's part."""
+        last = self.last_batch()
+        assert last.committed is not None, "its last batch is finished"
+        self._write_marker(replace(self._require_marker(), renumbered=Renumbered(last.committed + 1, last.known)))
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -71,13 +71,21 @@ def _minor(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall("[0-9]+", release)[:2])
 
 
+class Renumbered(NamedTuple):
+    """The last batch of Spark's log after a repartition, which is a batch of its own, and the one that sinks know."""
+
+    batch: int
+    results: int
+
+
 @dataclass(frozen=True)
 class Marker:
     """The file ``millrace.json``: the identity of a checkpoint, and the query of its last run, without a status.
 
     ``id`` is generated when the checkpoint is created, and identifies it to other systems. ``layout`` describes its
     state, once that is known. ``released`` is the batch after which the state was last found to hold no results back.
-    ``versions`` is None in checkpoints that were written before versions were recorded.
+    ``versions`` is None in checkpoints that were written before versions were recorded. ``renumbered`` is of the last
+    change of state partitions, and counts as long as Spark's log ends with its batch.
     """
 
     id: str
@@ -86,6 +94,7 @@ class Marker:
     layout: Mapping[str, Any] | None = None
     released: int | None = None
     versions: Versions | None = None
+    renumbered: Renumbered | None = None
 
     @classmethod
     def read(cls, root: Place) -> Self | None:
@@ -102,7 +111,9 @@ class Marker:
                 versions.require_readable(root)
             query = StreamQuery.model_validate(content["query"])
             partitions = int(content["statePartitions"])
-            return cls(content["id"], query, partitions, content.get("layout"), content.get("released"), versions)
+            renumbered = Renumbered(*map(int, content["renumbered"])) if content.get("renumbered") else None
+            layout, released = content.get("layout"), content.get("released")
+            return cls(content["id"], query, partitions, layout, released, versions, renumbered)
         except FileNotFoundError:
             return None
         except ValidationError as error:
@@ -120,6 +131,7 @@ class Marker:
             "statePartitions": self.state_partitions,
             "layout": self.layout,
             "released": self.released,
+            "renumbered": self.renumbered,
             "query": self.query.to_document(),
         }
         write_durably(root / MARKER, json.dumps(content, indent=1).encode())

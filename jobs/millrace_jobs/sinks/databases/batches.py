@@ -152,7 +152,7 @@ class BatchRecord:
         if last.elsewhere and (found is None or found.batch < committed):
             return committed
         known = NO_BATCH if found is None else found.batch
-        if known < committed:
+        if known < last.known:
             has = "has no record of its batches" if found is None else f"has results up to batch {known} only"
             raise self._mismatch(
                 f"{has}, but the checkpoint has finished batch {committed}",
