@@ -45,6 +45,7 @@ REPLACING = {
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},
     "scheduling": {"scheduler": "Kueue", "queue": "team-a"},
+    "snapshots": {"every": "6h"},
     "restartNonce": 1,
 }
 """A change of each field that replaces the driver, as a merge patch."""
