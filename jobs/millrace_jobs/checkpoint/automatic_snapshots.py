@@ -119,7 +119,9 @@ def take_automatically(
     if newest is None:
         if isinstance(root, Path):
             _require_room(root)
-        newest = take(root, name_at(now, reason), now, reason)
+        name, names = name_at(now, reason), names_of_snapshots(root)
+        same = sum(each.startswith(name) for each in names)  # of an earlier batch in this second
+        newest = take(root, f"{name}-{same + 1}" if same else name, now, reason)
         found = [*found, newest]
     outdated = expired(found, keep, max_age, now)
     for each in outdated:
