@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import tempfile
 import time
@@ -23,6 +22,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.sources import CorruptPolicy, CorruptRecordsSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.sql.nested_times import with_flat_times
+from millrace_api.sql.parsed_query import parsed_query
+from millrace_api.sql.varying import call_of_the_run
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.handover import Handover
 from millrace_jobs.checkpoint.marker import Marker
@@ -52,13 +53,6 @@ _POLL_SECONDS = 0.02
 
 _ROUNDS, _MOST_BEHIND = 5, 10
 """Rounds of repeating without coming nearer, after which the copy must be at most so many batches behind."""
-
-_DIFFERS = re.compile(
-    r"\b(?:(?:rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|unix_timestamp|localtime|localtimestamp|"
-    r"monotonically_increasing_id|spark_partition_id)\s*\(|current_(?:timestamp|date|time)\b)",
-    re.IGNORECASE,
-)
-"""Functions whose values are others when a batch is repeated."""
 
 
 def is_running(query: StreamQuery) -> bool:
@@ -216,9 +210,9 @@ def _obstacles(spec: Spec, root: Path | ObjectPath) -> Iterator[str]:
     if len(moving) > 1:
         names = " and ".join(moving)
         yield f"sources {names} have watermarks, whose common one depends on when the query was started"
-    found = _DIFFERS.search(spec.query.sql or "")
+    found = None if spec.query.sql is None else call_of_the_run(parsed_query(spec.query.sql).tree)
     if found is not None:
-        yield f"{found.group().rstrip('( ')} has another value when a batch is repeated"
+        yield f"{found} has another value when a batch is repeated"
 
 
 def _require_same_query(query: StreamQuery, root: Path) -> None:
