@@ -6,6 +6,7 @@ seems slower, the old version runs a second time: what differs between its own t
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -29,7 +30,7 @@ from millrace_jobs.comparison.scratch_query import named
 from millrace_jobs.comparison.speed import SpeedRatio, speed_of
 from millrace_jobs.comparison.version_run import VersionOutcome, VersionTask
 from millrace_jobs.disk import process_folder
-from millrace_jobs.process.signals import start_child
+from millrace_jobs.process.signals import end_child, start_child
 from millrace_jobs.run.checkpoints import reported
 from millrace_jobs.stores.spark import use
 
@@ -182,7 +183,7 @@ class _Comparison:
         try:
             self._wait(process, task, announced=before is not None)
         finally:
-            _end(process)
+            end_child(process, _END_SECONDS)
         try:
             outcome = VersionOutcome.read(task.outcome_file)
         except FileNotFoundError:
@@ -197,8 +198,8 @@ class _Comparison:
 
     def _wait(self, process: subprocess.Popen[bytes], task: VersionTask, *, announced: bool) -> None:
         while process.poll() is None:
-            if not announced and task.waiting_file.exists() and (text := _announcement(task)):
-                self._say(text)
+            if not announced and task.waiting_file.exists():
+                self._say(_announcement(task))
                 announced = True
             time.sleep(_POLL_SECONDS)
 
@@ -246,14 +247,8 @@ def start_of(old: StreamQuery, new: StreamQuery, wanted: str | None) -> tuple[st
 
 def _announcement(task: VersionTask) -> str:
     """Return how much the first run will read, before it begins."""
-    import json
-
-    try:
-        waiting = json.loads(task.waiting_file.read_text(encoding="utf-8"))
-    except ValueError:
-        return ""  # it is being written
     parts = []
-    for name, found in waiting.items():
+    for name, found in json.loads(task.waiting_file.read_text(encoding="utf-8")).items():
         known = found["records"]
         parts.append(f"{name} has {known:,} records" if known is not None else f"{name} has {found['units']:,} files")
     bound = f"at most {task.records:,} records are read"
@@ -300,14 +295,3 @@ def speed_of_runs(old: VersionOutcome, new: VersionOutcome) -> SpeedRatio:
     if [b.rows for b in old.batches if b.rows] != [b.rows for b in new.batches if b.rows]:
         return SpeedRatio(0)
     return speed_of(*times)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that may still run, since this one was interrupted."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -209,11 +209,15 @@ def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
 def _examples(compared: ComparedRows, most: int) -> Iterator[Example]:
     """Yield rows that differ: of each kind about as many, in the order of the old results."""
     of_old, of_new = compared.changed
-    kinds = [each for each in (of_old, compared.only_old, compared.only_new) if len(each)]
-    share = -(-most // max(len(kinds), 1))
+    kinds: list[tuple[Indices | None, Indices | None, int]] = [
+        (of_old, of_new, len(of_old)),
+        (compared.only_old, None, len(compared.only_old)),
+        (None, compared.only_new, len(compared.only_new)),
+    ]
+    share = -(-most // max(sum(count > 0 for *_, count in kinds), 1))
     shown = 0
-    for old, new in ((of_old, of_new), (compared.only_old, None), (None, compared.only_new)):
-        count = min(share, most - shown, len(old if old is not None else new))  # type: ignore[arg-type]
+    for old, new, found in kinds:
+        count = min(share, most - shown, found)
         shown += count
         for place in range(count):
             yield Example(

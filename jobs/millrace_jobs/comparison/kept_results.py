@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.validation.results import result_groups
-from millrace_jobs.changes import CHANGE, OUTPUT
+from millrace_jobs.changes import OUTPUT
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink, named
 from millrace_jobs.sinks.fetching import ResultFetcher
@@ -154,7 +154,3 @@ class KeptFolder:
 def _read(file: Path) -> pa.Table:
     with pa.memory_map(str(file)) as source:
         return pa.ipc.open_file(source).read_all()
-
-
-INTERNAL = frozenset(CHANGE.names)
-"""Columns of changes, which are not the user's."""

@@ -28,6 +28,7 @@ from millrace_jobs.comparison.fixed_batches import (
 from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, ResultKeeper
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.places import write_durably
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.endpoints import Endpoints
@@ -125,9 +126,7 @@ class VersionOutcome:
 
     def write(self, file: Path) -> None:
         """Write the outcome to a file in one step."""
-        partial = file.with_suffix(".new")
-        partial.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        partial.replace(file)
+        write_durably(file, json.dumps(asdict(self)).encode())
 
     @property
     def rows(self) -> int:
@@ -167,7 +166,7 @@ class _Endpoints(Endpoints):
             most = min(self.task.records if known is None else known + behind, self.task.records) // BATCHES
             wrapped[name] = FirstSource(source, max(most, LEAST_RECORDS), self.enough)
         BatchEnds.add(Path(self.task.ends), reached)
-        self.task.waiting_file.write_text(json.dumps(waiting), encoding="utf-8")
+        write_durably(self.task.waiting_file, json.dumps(waiting).encode())
         return wrapped
 
     def check_sinks(self, spec: Spec) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.spark_folder import SparkLog
+from millrace_jobs.places import write_durably
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.queries.execution import RoutingMode
 from millrace_jobs.queries.reading import RunContext
@@ -73,7 +74,7 @@ class Follower:
         """
         while (done := self.batch) < batch:
             mode, last = self._stretch(done + 1, batch)
-            self._limit_to(last)
+            write_durably(self._limit, str(last).encode())
             self._start(mode)
             self._wait_for(last)
             for number in range(done + 1, last + 1):
@@ -110,11 +111,6 @@ class Follower:
                 raise
             message = f"batch {batch} is gone from the log: this process repeats batches more slowly than they come"
             raise _not_followed(message, "stop the query, and repeat this command") from None
-
-    def _limit_to(self, batch: int) -> None:
-        partial = self._limit.with_suffix(".new")
-        partial.write_text(str(batch), encoding="utf-8")
-        partial.replace(self._limit)
 
     def _start(self, mode: RoutingMode) -> None:
         if self._streaming is not None and self._mode is mode:
