@@ -126,7 +126,7 @@ def _automatic_snapshots(setup: RunSetup, checkpoint: Checkpoint) -> AutomaticSn
     wanted, message = setup.query.spec.snapshots, setup.display.message
     snapshots = AutomaticSnapshots(checkpoint.root, wanted, message, lambda: checkpoint.lost is not None)
     setup.at_end.callback(snapshots.close)
-    if checkpoint.last_batch().committed is not None:
+    if wanted is not None and checkpoint.last_batch().committed is not None:
         snapshots.before(setup.query)
     return snapshots
 
