@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import random
 import zipfile
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
+import pytest
+
 from builders import a_query
+from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.places import write_durably
 from spark_logs import Log, offset
@@ -58,3 +62,19 @@ class Stored:
             for file in (self.root / "spark" / log).glob("[0-9]*"):
                 if int(file.name) < self.batches - 2:
                     file.unlink()
+
+
+@contextmanager
+def dying_after(written, monkeypatch):
+    """A process that dies once it has written so many files of a snapshot or a checkpoint made of one."""
+    left, real = iter([True] * written), snapshots.write_durably
+
+    def dying(*arguments):
+        if not next(left, False):
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "write_durably", dying)
+        with pytest.raises(KeyboardInterrupt):
+            yield

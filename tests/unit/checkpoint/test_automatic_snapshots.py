@@ -36,14 +36,6 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 SCHEDULE, CHANGE, REQUEST = SnapshotReason.SCHEDULE, SnapshotReason.CHANGE, SnapshotReason.REQUEST
 
 
-@pytest.fixture
-def stored(tmp_path):
-    made = Stored(tmp_path / "checkpoint")
-    for step in (made.begin, made.commit, made.upload, made.begin, made.commit, made.begin):
-        step()
-    return made
-
-
 def another_batch(stored):
     stored.commit()
     stored.begin()

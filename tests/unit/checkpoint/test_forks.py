@@ -11,17 +11,14 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshots import place_of_snapshot, take
 
-from .stored import Stored
+from .stored import dying_after
 
 
 @pytest.fixture
-def stored(tmp_path):
+def stored(stored):
     """A checkpoint of two batches with a snapshot."""
-    made = Stored(tmp_path / "checkpoint")
-    for step in (made.begin, made.commit, made.upload, made.begin, made.commit):
-        step()
-    take(made.root, "one")
-    return made
+    take(stored.root, "one")
+    return stored
 
 
 @pytest.fixture
@@ -66,19 +63,10 @@ def test_a_query_begins_from_a_snapshot_once_and_under_an_id_of_its_own(stored, 
 
 
 def test_a_driver_that_dies_while_it_begins_begins_again(stored, fork, tmp_path, monkeypatch):
-    root, real = tmp_path / "new", snapshots.write_durably
+    root = tmp_path / "new"
     for written in range(len(snapshots.verify(place_of_snapshot(stored.root, "one")).files)):
-        left = iter([True] * written)
-
-        def dying(*arguments, left=left):
-            if not next(left, False):
-                raise KeyboardInterrupt
-            real(*arguments)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(snapshots, "write_durably", dying)
-            with pytest.raises(KeyboardInterrupt):
-                Checkpoint(root).open(fork)
+        with dying_after(written, monkeypatch):
+            Checkpoint(root).open(fork)
         if written:
             with pytest.raises(MillraceError, match="is being restored from a snapshot, or that was interrupted"):
                 Checkpoint(root).open(a_query())

@@ -32,7 +32,7 @@ from millrace_jobs.run import checkpoints
 from millrace_jobs.sinks.base import LastBatch
 from spark_logs import Log, offset
 
-from .stored import Stored
+from .stored import Stored, dying_after
 
 
 def loaded(root: Path, version: int) -> str:
@@ -78,14 +78,6 @@ def test_a_snapshot_has_what_a_restart_after_its_batch_reads_whatever_comes_befo
                 assert Checkpoint(target).last_batch() == LastBatch(batch, batch)
         for snapshot in taken:
             verify(stored.root / "snapshots" / snapshot)
-
-
-@pytest.fixture
-def stored(tmp_path):
-    made = Stored(tmp_path / "checkpoint")
-    for step in (made.begin, made.commit, made.upload, made.begin, made.commit, made.begin):
-        step()
-    return made
 
 
 def cut(path):
@@ -197,20 +189,11 @@ def test_a_copier_that_is_killed_leaves_a_whole_snapshot_or_one_that_is_refused(
 
 
 def test_a_restore_that_is_interrupted_can_be_repeated_and_is_no_checkpoint_until_then(stored, tmp_path, monkeypatch):
-    taken, root, real = take(stored.root, "one"), tmp_path / "new", snapshots.write_durably
+    taken, root = take(stored.root, "one"), tmp_path / "new"
     place = stored.root / "snapshots" / "one"
     for written in range(1, len(taken.files)):
-        left = iter([True] * written)
-
-        def dying(*arguments, left=left):
-            if not next(left, False):
-                raise KeyboardInterrupt
-            real(*arguments)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(snapshots, "write_durably", dying)
-            with pytest.raises(KeyboardInterrupt):
-                restore(place, root)
+        with dying_after(written, monkeypatch):
+            restore(place, root)
         with pytest.raises(MillraceError, match="is being restored from a snapshot, or that was interrupted"):
             Checkpoint(root).open(a_query())
     restore(place, root)
