@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from millrace_api.model.base import Model
 from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.upgrade import UpgradeVerdict
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -201,6 +202,19 @@ class ConnectionStatus(Model):
     )
 
 
+class UpgradeStatus(Model):
+    """The last comparison of a changed spec with the one that runs."""
+
+    revision: str = Field(description="Revision of the changed spec.")
+    generation: int = Field(description="Generation of that spec.")
+    pod: str = Field(description="Name of the pod that compares them; its log has the whole report.")
+    start_time: _Time = Field(description="When it was wanted.")
+    end_time: _Time | None = Field(default=None, description="When it ended.")
+    tries: int = Field(default=1, description="Pods for it so far: one that is lost is followed by another.")
+    verdict: UpgradeVerdict | None = Field(default=None, description="What it has come to; absent while it runs.")
+    message: Annotated[str, Field(max_length=2048)] = Field(default="", description="Why, in sentences.")
+
+
 class Status(Model):
     """What the operator reports about the query."""
 
@@ -234,6 +248,9 @@ class Status(Model):
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
+    upgrade: UpgradeStatus | None = Field(
+        default=None, description="The last comparison of a changed spec with the one that runs, if there was one."
+    )
     selector: str | None = Field(default=None, description="Label selector of the executor pods.")
     answered_touch: str | None = Field(
         default=None, description="Of the operator's own canary: the time of the last touch that a worker has seen."

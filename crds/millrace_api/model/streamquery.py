@@ -32,6 +32,7 @@ from millrace_api.model.scheduling import SchedulingSpec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
+from millrace_api.model.upgrade import UpgradeSpec
 from millrace_api.model.values import (
     SOURCE_NAME,
     Flag,
@@ -347,6 +348,11 @@ class Spec(Model):
         default=None,
         description="Snapshots of the checkpoint that are taken without a person; default: none.",
         examples=["{every: 6h}"],
+    )
+    upgrade: Annotated[UpgradeSpec | None, IN_PLACE, FREE] = Field(
+        default=None,
+        description="How a changed query takes the place of the one that runs; default: at once.",
+        examples=["{mode: Shadow}"],
     )
     s3: Annotated[S3Spec | None, REPLACED, FREE] = Field(
         default=None, description="The S3 that s3a:// places are in, and the login to it."
