@@ -39,7 +39,9 @@ class UpgradeSpec(Model):
     slower_than: _Number = Field(
         default=1.5, description="How many times as long as the old version the new one may take."
     )
-    tolerance: _Number = Field(default=1e-9, description="Relative difference of two floats that does not count.")
+    tolerance: _Number | None = Field(
+        default=None, description="Relative difference of two floats that does not count; default: a billionth."
+    )
     ignore: tuple[Annotated[Text, Field(max_length=256)], ...] = Field(
         default=(), max_length=64, description="Columns of the results that may differ."
     )
