@@ -42,8 +42,8 @@ def policy() -> dict[str, Any]:
         "has come to"
     )
     ends = (
-        "the driver ends after its running batch, and another one continues from the checkpoint; results pause meanwhile "
-        "(millrace diff FILE says for how long)"
+        "the driver ends after its running batch, and another one continues from the checkpoint; results pause "
+        "meanwhile (millrace diff FILE says for how long)"
     )
     message = f"variables.changed.join(', ') + ' changed: ' + ({compares} ? '{goes_on}' : '{ends}')"
     return {
