@@ -112,11 +112,9 @@ def _container(container: Manifest, query: StreamQuery) -> Manifest:
 
 
 def _resources(of_driver: Manifest, query: StreamQuery) -> Manifest:
-    """Return the resources of a driver and an executor, whose work one process does here; the CPU of the executor."""
-    executors = query.spec.executors
-    memory = driver_limit(query.spec) + (executors.memory.bytes >> 20) + executor_overhead(query.spec)
-    sized = {"requests": {"cpu": executors.cores.quantity}, "limits": {}}
-    return {kind: {**(of_driver.get(kind) or {}), **values, "memory": f"{memory}Mi"} for kind, values in sized.items()}
+    """Return the resources of a driver with the memory of an executor beside its own, whose work it does here."""
+    memory = driver_limit(query.spec) + (query.spec.executors.memory.bytes >> 20) + executor_overhead(query.spec)
+    return {kind: {**(of_driver.get(kind) or {}), "memory": f"{memory}Mi"} for kind in ("requests", "limits")}
 
 
 def _with_driver(affinity: dict[str, Any], owner: Owner) -> dict[str, Any]:
