@@ -123,7 +123,8 @@ def missing_objects(
     """Return the objects of a comparison that runs, as far as they do not exist."""
     if shadow is None or not shadow.is_running:
         return []
-    desired = shadow_objects(running, shadow.changed, observed.owner, defaults, shadow.status.pod)
+    confinement = observed.permissions.confinement(shadow.changed, observed.owner.namespace)
+    desired = shadow_objects(running, shadow.changed, observed.owner, defaults, shadow.status.pod, confinement)
     return [each for each in desired if (each["kind"], each["metadata"]["name"]) not in observed.objects]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from millrace_api.model.confinement import CONFINEMENT_FILE, Confinement
 from millrace_api.model.streamquery import DRIVER, SHADOW, StreamQuery
 from millrace_api.model.upgrade import UpgradeSpec
 
@@ -46,21 +47,29 @@ def comparison_id(query: StreamQuery) -> str:
 
 
 def shadow_objects(
-    running: StreamQuery, changed: StreamQuery, owner: Owner, defaults: PodDefaults, pod: str
+    running: StreamQuery,
+    changed: StreamQuery,
+    owner: Owner,
+    defaults: PodDefaults,
+    pod: str,
+    confinement: Confinement | None = None,
 ) -> list[Manifest]:
     """Return the ConfigMap with both versions, and the pod of this name that compares them.
 
     The pod is that of a driver of the changed version, with the room of an executor beside its own, without a right in
     the cluster. One that shares a volume with the driver runs on its node, since many volumes are of one node.
+    ``confinement`` is what it has to enforce. Each version names its image, since both run in that of the changed one.
     """
     files: dict[str, str] = {}
     secrets: dict[str, set[str]] = {}
     for name, query in (("old.yaml", running), ("new.yaml", changed)):
         document, needed = mounted_query(query)
-        if query is changed:
-            document = document | {"spec": document["spec"] | {"upgrade": _asked(query)}}
-        files[name] = to_yaml(document)
+        asked = {"upgrade": _asked(query)} if query is changed else {}
+        image = {"image": query.spec.image or defaults.image}
+        files[name] = to_yaml(document | {"spec": document["spec"] | image | asked})
         secrets |= {secret: secrets.get(secret, set()) | keys for secret, keys in needed.items()}
+    if confinement is not None:
+        files[CONFINEMENT_FILE] = confinement.to_json()
     config_map = owner.manifest("v1", "ConfigMap", owner.shadow(comparison_id(changed)), {})
     config_map |= {"immutable": True, "data": files}
     template = driver_pod(changed, owner, defaults, secrets)

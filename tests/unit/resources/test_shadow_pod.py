@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from millrace_api.model.confinement import CONFINEMENT_FILE, Confinement
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pod_defaults import PodDefaults
@@ -27,10 +28,11 @@ TEMPLATE = """\
 """
 
 
-def made(new, old=SMALLEST):
+def made(new, old=SMALLEST, confinement=None):
     """The ConfigMap and the pod of a comparison."""
     queries = [read_query(yaml.safe_load(text)) for text in (old, new)]
-    return shadow_objects(*queries, OWNER, PodDefaults("example.org/jobs"), OWNER.shadow("0" * 10, 1))
+    pod = OWNER.shadow("0" * 10, 1)
+    return shadow_objects(*queries, OWNER, PodDefaults("example.org/jobs"), pod, confinement)
 
 
 def container(pod, name="driver"):
@@ -57,6 +59,20 @@ def test_it_has_no_right_in_the_cluster():
     _, pod = made(SMALLEST + SHADOW)
     assert pod["spec"]["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in pod["spec"]
+
+
+def test_it_is_confined_as_a_driver_is():
+    confined = Confinement(folders=("/data",), logins=(), functions=())
+    config_map, _ = made(SMALLEST + SHADOW, confinement=confined)
+    assert Confinement.from_json(config_map["data"][CONFINEMENT_FILE]) == confined
+    assert CONFINEMENT_FILE not in made(SMALLEST + SHADOW)[0]["data"]
+
+
+def test_each_version_names_its_image():
+    config_map, pod = made(SMALLEST + SHADOW + "  image: example.org/jobs:2\n")
+    images = [yaml.safe_load(config_map["data"][file])["spec"]["image"] for file in ("old.yaml", "new.yaml")]
+    assert images == ["example.org/jobs", "example.org/jobs:2"]
+    assert container(pod)["image"] == "example.org/jobs:2"
 
 
 def test_it_has_the_identity_in_a_cloud_that_the_query_has():
