@@ -72,7 +72,7 @@ def shadow_objects(
         files[CONFINEMENT_FILE] = confinement.to_json()
     config_map = owner.manifest("v1", "ConfigMap", owner.shadow(comparison_id(changed)), {})
     config_map |= {"immutable": True, "data": files}
-    template = driver_pod(changed, owner, defaults, secrets)
+    template = driver_pod(_with_code_of(running, changed), owner, defaults, secrets)
     template = with_configuration(template, DRIVER, config_map["metadata"]["name"])
     containers = [
         _container(each, changed) if each["name"] == DRIVER else each for each in template["spec"]["containers"]
@@ -94,6 +94,12 @@ def shadow_objects(
     annotations = {name: value for name, value in kept.items() if not name.startswith("prometheus.io/")}
     made["metadata"] |= {"labels": labels, "annotations": annotations | {REVISION: revision(changed.spec)}}
     return [config_map, made]
+
+
+def _with_code_of(running: StreamQuery, changed: StreamQuery) -> StreamQuery:
+    """Return the changed query with the code of both, for the pod to mount."""
+    code = (*(running.spec.code or ()), *(changed.spec.code or ()))
+    return changed.model_copy(update={"spec": changed.spec.model_copy(update={"code": code or None})})
 
 
 def longest_seconds(upgrade: UpgradeSpec) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,7 +14,7 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.checkpoint import automatic_snapshots, snapshots
+from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
@@ -27,6 +28,7 @@ from millrace_jobs.comparison import upgrade
 from millrace_jobs.comparison.compare import ComparedVersion, VersionsRequest
 from millrace_jobs.comparison.own_snapshot import has_state, own_snapshot, remove_left_over, usable_snapshot
 from millrace_jobs.comparison.start import continue_from, copy_snapshot
+from millrace_jobs.places import write_durably
 from unit.checkpoint.stored import Stored
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -97,7 +99,7 @@ def test_an_own_snapshot_is_whole_and_gone_afterwards(stored: Stored) -> None:
 def test_a_signal_while_it_is_taken_leaves_nothing(
     stored: Stored, monkeypatch: pytest.MonkeyPatch, written: int
 ) -> None:
-    before, left, real = content(stored.root), iter([True] * written), snapshots.write_durably
+    before, left, real = content(stored.root), iter([True] * written), write_durably
 
     def interrupted(*arguments: Any) -> None:
         if not next(left, False):
@@ -144,7 +146,7 @@ def test_what_a_killed_comparison_has_left_is_removed_and_nothing_else(stored: S
 
 
 def test_no_snapshot_is_taken_that_could_fill_the_volume(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(automatic_snapshots.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0})())
     with pytest.raises(MillraceError, match="could become full"), own_snapshot(stored.root, NOON):
         pass
     assert names_of_snapshots(stored.root) == []
@@ -203,7 +205,7 @@ def test_without_an_old_snapshot_it_takes_one_waits_and_removes_it(recorded: Rec
     assert recorded.waited == [90.0]
     assert names_of_snapshots(recorded.root) == []
     (request,) = recorded.requests
-    assert (request.records, request.bound, request.ignored, request.tolerance) == (5, 2, {"n"}, 1e-9)
+    assert (request.records, request.bound, request.ignored, request.tolerance) == (5, 2, frozenset({"n"}), 1e-9)
     assert request.within is not None
     assert request.within.seconds == 90
 

@@ -8,6 +8,7 @@ from millrace_api.validation.loading import read_query
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.shadow import shadow_objects
+from millrace_operator.resources.spec_changes import REVISION, revision
 
 from .cases import SECURED, SMALLEST
 
@@ -28,9 +29,13 @@ TEMPLATE = """\
 """
 
 
+def read(text):
+    return read_query(yaml.safe_load(text))
+
+
 def made(new, old=SMALLEST, confinement=None):
     """The ConfigMap and the pod of a comparison."""
-    queries = [read_query(yaml.safe_load(text)) for text in (old, new)]
+    queries = [read(text) for text in (old, new)]
     pod = OWNER.shadow("0" * 10, 1)
     return shadow_objects(*queries, OWNER, PodDefaults("example.org/jobs"), pod, confinement)
 
@@ -115,6 +120,14 @@ def test_both_versions_find_their_secrets():
     for file, login in (("old.yaml", "kafka-login"), ("new.yaml", "later-login")):
         sasl = yaml.safe_load(config_map["data"][file])["spec"]["sources"]["trips"]["kafka"]["sasl"]
         assert sasl["password"] == {"file": f"/etc/millrace/secrets/{login}/password"}
+
+
+def test_both_versions_find_their_code():
+    code = "  code: [{configMap: {name: %s, key: fares.py}, sha256: '" + "0" * 64 + "'}]\n"
+    _, pod = made(SMALLEST + SHADOW + code % "fares-2", old=SMALLEST + code % "fares-1")
+    paths = {each["mountPath"] for each in container(pod)["volumeMounts"]}
+    assert {f"/etc/millrace/code/{name}" for name in ("fares-1", "fares-2")} <= paths
+    assert pod["metadata"]["annotations"][REVISION] == revision(read(SMALLEST + SHADOW + code % "fares-2").spec)
 
 
 @pytest.mark.parametrize("more", ["  executors: {memory: 4g}\n", "  driver: {memory: 4g}\n"])
