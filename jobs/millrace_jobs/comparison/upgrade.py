@@ -62,7 +62,7 @@ def compare_upgrade(
     wanted = new.query.spec.upgrade or UpgradeSpec()
     old, new = (replace(each, query=_without_upgrade(each.query)) for each in (old, new))
     require_same_records(old.query, new.query)
-    request = _request(old, new, wanted, command)
+    request = request_of(old, new, wanted, command)
     for attempt in count(1):
         with _start(old.query, new.query, wanted.duration.timedelta, say, wait) as start:
             if start.note:
@@ -83,9 +83,10 @@ def _without_upgrade(query: StreamQuery) -> StreamQuery:
     return query.model_copy(update={"spec": query.spec.model_copy(update={"upgrade": None})})
 
 
-def _request(
+def request_of(
     old: ComparedVersion, new: ComparedVersion, wanted: UpgradeSpec, command: Sequence[str]
 ) -> VersionsRequest:
+    """Return what a spec asks of its comparison, but for the start."""
     # no version runs while their results are compared, which takes several times their size
     return VersionsRequest(
         old=old,
