@@ -12,7 +12,7 @@ from millrace_jobs.comparison import compare as comparison
 from millrace_jobs.comparison.compare import ComparedVersion, TooSlowError, VersionsRequest, compare, longest_seconds
 from millrace_jobs.comparison.report import BEGINNING
 
-from .test_upgrade_start import query
+from .compared_queries import query
 
 RUN = """
 import json, pathlib, sys
@@ -33,7 +33,8 @@ def test_a_new_version_that_does_not_end_is_ended_and_slower(tmp_path: Path, mon
     monkeypatch.setattr(comparison, "_START_SECONDS", 0.5)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "run.py").write_text(RUN)
-    versions = [ComparedVersion(tmp_path / f"{name}.yaml", query(tmp_path / "checkpoint")) for name in ("old", "new")]
+    checkpoint = {"uri": (tmp_path / "checkpoint").as_uri()}
+    versions = [ComparedVersion(tmp_path / f"{name}.yaml", query(checkpoint)) for name in ("old", "new")]
     request = VersionsRequest(
         old=versions[0],
         new=versions[1],

@@ -15,7 +15,7 @@ from millrace_jobs.comparison.findings import Example, FindingKind, ResultFindin
 from millrace_jobs.comparison.report import BEGINNING, VersionsReport
 from millrace_jobs.comparison.upgrade_report import MAX_BYTES, MAX_CHARACTERS, fitted, not_compared, upgrade_report
 
-from .test_comparison_report import EQUAL, FAST, MORE, OTHER, SLOW, report
+from .reports import EQUAL, FAST, MORE, OTHER, SLOW, report
 
 LOST = replace(
     OTHER,

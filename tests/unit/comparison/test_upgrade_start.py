@@ -31,9 +31,11 @@ from millrace_jobs.comparison.start import continue_from, copy_snapshot
 from millrace_jobs.places import write_durably
 from unit.checkpoint.stored import Stored
 
+from . import compared_queries
+from .compared_queries import SQL
+
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-SQL = "SELECT window.start AS since, city, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), city"
 
 
 @pytest.fixture
@@ -153,15 +155,7 @@ def test_no_snapshot_is_taken_that_could_fill_the_volume(stored: Stored, monkeyp
 
 
 def query(root: Path, sql: str = SQL, **upgrade: Any) -> StreamQuery:
-    source = {
-        "files": {"path": "in", "format": "csv"},
-        "schema": "at TIMESTAMP, city STRING",
-        "watermark": {"column": "at", "delay": "10s"},
-    }
-    spec: dict[str, Any] = {"sources": {"trips": source}, "query": {"sql": sql}, "sink": {"console": {}}}
-    spec |= {"checkpoint": {"uri": root.as_uri()}} | ({"upgrade": upgrade} if upgrade else {})
-    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "trips"}}
-    return StreamQuery.model_validate(document | {"spec": spec})
+    return compared_queries.query({"uri": root.as_uri()}, sql, **upgrade)
 
 
 class ComparedError(Exception):
