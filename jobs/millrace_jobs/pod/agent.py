@@ -171,7 +171,9 @@ class Agent:
 
     def _report(self) -> bool:
         """Write the entries that have changed or are lost; return False if the API server cannot be reached."""
-        entries, restores = self._entries(), self._plans.restores
+        if not (entries := self._entries()):
+            return True
+        restores = self._plans.restores
         written = {} if restores != self._restores else self._reported
         changed = {key: text for key, text in entries.items() if written.get(key) != text}
         if changed:
