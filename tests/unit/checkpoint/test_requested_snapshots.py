@@ -62,8 +62,8 @@ def test_automatic_ones_leave_it_alone_whether_whole_or_not(stored, monkeypatch)
         patched.setattr("millrace_jobs.checkpoint.snapshots.remove_all", lambda _: None)
         take_requested(stored.root, "half", FIRST, NOON)
     take_requested(stored.root, "monday", FIRST, NOON)
-    for _ in range(3):
-        take_automatically(stored.root, SnapshotReason.SCHEDULE, 1, None, NOON)
+    for minute in range(3):
+        take_automatically(stored.root, SnapshotReason.SCHEDULE, 1, None, NOON.replace(minute=minute))
         stored.commit()
         stored.begin()
     assert {"half", "monday"} < {*names_of_snapshots(stored.root)}
