@@ -131,6 +131,11 @@ def take_automatically(
 def name_at(now: datetime, reason: SnapshotReason) -> str:
     """Return the name of an automatic snapshot that is taken now: names of one reason are in the order of time."""
     what = "before-change" if reason is SnapshotReason.CHANGE else "periodic"
+    return timed_name(what, now)
+
+
+def timed_name(what: str, now: datetime) -> str:
+    """Return the name of a snapshot that is taken now."""
     return f"{what}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
 
 
