@@ -76,9 +76,9 @@ def remove_requested(root: Place, name: str) -> None:
 def report_on(root: Place) -> SnapshotsReport:
     """Return the report on the whole snapshots of a checkpoint. Raises OSError if the place cannot be read.
 
-    A folder that others have given a name which no snapshot can have is left out.
+    Those that comparisons take and remove are left out, and folders with names that no snapshot can have.
     """
-    found = [each for each in snapshots_of(root) if re.fullmatch(SNAPSHOT_NAME, each.name)]
+    found = [each for each in snapshots_of(root) if each.reason in _ORIGINS and re.fullmatch(SNAPSHOT_NAME, each.name)]
     newest = [
         ReportedSnapshot(
             name=each.name,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.automatic_snapshots import require_room, timed_name
@@ -13,9 +12,9 @@ from millrace_jobs.checkpoint.object_lease import spark_place
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
+    claim_on,
     names_of_snapshots,
     place_of_snapshot,
-    reason_of_unfinished,
     remove,
     snapshots_of,
     take,
@@ -54,7 +53,7 @@ def remove_left_over(root: Place) -> list[str]:
     removed = []
     for name in names_of_snapshots(root):
         place = place_of_snapshot(root, name)
-        if name in whole or reason_of_unfinished(place) is SnapshotReason.COMPARISON:
+        if name in whole or claim_on(place) == SnapshotReason.COMPARISON:
             remove(place)
             removed.append(name)
     return removed
@@ -69,8 +68,7 @@ def own_snapshot(root: Place, now: datetime) -> Iterator[Snapshot]:
     """
     name = timed_name("comparison", now)
     with reported(root):
-        if isinstance(root, Path):
-            require_room(root)
+        require_room(root)
     try:
         with reported(root):
             taken = take(root, name, now, SnapshotReason.COMPARISON)

@@ -95,6 +95,7 @@ def test_the_report_has_the_newest_ten_and_how_many_there_are(stored):
     for minute in range(12):
         take(stored.root, f"minute-{minute}", NOON.replace(minute=minute))
     take(stored.root, "before", NOON.replace(minute=30), SnapshotReason.CHANGE)
+    take(stored.root, "comparison", NOON.replace(minute=40), SnapshotReason.COMPARISON)
     (stored.root / "snapshots" / "minute-11").rename(stored.root / "snapshots" / "Not a name")
     found = report_on(stored.root)
     assert found.count == 12
