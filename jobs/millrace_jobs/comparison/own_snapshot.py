@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.automatic_snapshots import require_room, timed_name
@@ -13,9 +12,9 @@ from millrace_jobs.checkpoint.object_lease import spark_place
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
+    claim_on,
     names_of_snapshots,
     place_of_snapshot,
-    reason_of_unfinished,
     remove,
     snapshots_of,
     take,
@@ -58,16 +57,16 @@ def remove_left_over(root: Place) -> list[str]:
     found = [
         name
         for name in names_of_snapshots(root)
-        if (whole[name] if name in whole else _reason_of_rest(root, name)) is SnapshotReason.COMPARISON
+        if (whole[name] if name in whole else _reason_of_rest(root, name)) == SnapshotReason.COMPARISON
     ]
     for name in found:
         remove(place_of_snapshot(root, name))
     return found
 
 
-def _reason_of_rest(root: Place, name: str) -> SnapshotReason | None:
+def _reason_of_rest(root: Place, name: str) -> str | None:
     """Return why a snapshot that is not whole was taken; of one that was being removed, only its name says that."""
-    reason = reason_of_unfinished(place_of_snapshot(root, name))
+    reason = claim_on(place_of_snapshot(root, name))
     return SnapshotReason.COMPARISON if reason is None and name.startswith(f"{_NAME}-") else reason
 
 
@@ -80,8 +79,7 @@ def own_snapshot(root: Place, now: datetime) -> Iterator[Snapshot]:
     """
     name = timed_name(_NAME, now)
     with reported(root):
-        if isinstance(root, Path):
-            require_room(root)
+        require_room(root)
     try:
         with reported(root):
             taken = take(root, name, now, SnapshotReason.COMPARISON)
