@@ -236,6 +236,9 @@ class ChangeMemory:
 
         The time that earlier batches take beyond what they should under either plan is the downtime of the change.
         """
+        if seen.idle:  # nothing can be learned of a change without batches, and nothing is gained by waiting for them
+            self._batches = grace + judged if self._complete else self._batches
+            return None
         self._tried[seen.plan.executors] = now
         change = self.change
         if change is None or self._batches >= grace + judged:

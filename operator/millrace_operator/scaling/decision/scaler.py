@@ -71,6 +71,8 @@ class Scaler:
             return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
         if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
             answer = answer.without(OF_PODS)
+        if answer is not None and self.bounds.dedicated and answer.dedicated_lag_rows is None:
+            answer = answer.without(["progress_time"])  # records may wait in front of the pods
         seen = self._reading.step(answer, now, situation.epoch, shape)
         if isinstance(seen, NoAnswer):
             return Decision(now, shape, shape, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")
@@ -120,7 +122,7 @@ class Scaler:
         settled = memory.settled(self.settings.grace + case.learned.judged)
         if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not settled):
             return case.stay(Guard.COOLDOWN)
-        calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready
+        calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready and not case.at_rest
         if case.urgent or keeping_up.persistently_above(case.target) or keeping_up.outgrown:
             if calibrating:
                 return careful(case)
@@ -150,7 +152,7 @@ class Scaler:
         elif inputs is not None and after.executors > before.executors:
             memory.were_too_few(before.executors, rate, decision.time)
         expected = None
-        if inputs is not None and self._learned.calibration.ready:
+        if inputs is not None and inputs.batches_at_arrival and self._learned.calibration.ready:
             expected = self._expected(decision.reason, before, after, inputs)
         undoes = decision.reason is Reason.UNDONE
         memory.begin(Change(decision.time, before, after, rate, expected, undoes))

@@ -65,6 +65,11 @@ class Case:
         tried = self.learned.memory.tried(self.situation.now)
         return Range(min(tried), max(tried))
 
+    @cached_property
+    def at_rest(self) -> bool:
+        """Whether a batch has had less than one record for as long as cores are released after."""
+        return self.largest is not None and self.largest * self.inputs.interval < 1
+
     @property
     def last_change(self) -> Change | None:
         """The last change of plan; None before the first."""
@@ -186,6 +191,8 @@ def scale_in(case: Case) -> Decision:
 
     The margin keeps the smaller plan from being too small at once. Nothing is released if the saving would not repay
     the downtime of the change within the time for which less has been enough.
+
+    A job at rest goes to its minimum in one step: nothing waits for it, so that a prediction need not be certain.
     """
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
@@ -218,7 +225,7 @@ def _certain(case: Case, search: Search) -> Mask:
     If batches never ran on so few executors, W must also be at most the target when cores have their usual effect.
     """
     fewer: Mask = search.cores < search.cores[0]
-    if not case.on(Guard.UNCERTAIN):
+    if case.at_rest or not case.on(Guard.UNCERTAIN):
         return fewer & search.likely
     known: Mask = (search.executors >= case.tried.low) | (search.usual <= case.settings.target)
     return fewer & search.fits & ~search.wide & known
