@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ..batch_time.batch_model import BatchLoad
 from ..shape import Bounds, Range, Shape
-from ..zones import LoadDriver, Zone
+from ..zones import MARGIN, LoadDriver, Zone
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
 from .learned import Learned
@@ -29,6 +29,7 @@ class Case:
         settings, bounds, situation: what the user allows, and what is known besides metrics.
         learned: what was learned of the job, this observation included.
         inputs: the numbers that the decision rests on.
+        expected: records per second that are expected to arrive, growth included, and backlog not.
         target: W that plans are made for; below the setting if batches vary much.
         limits: limits on the plans to choose from.
         largest: the largest recent demand, records per second; None if it is not known for long enough.
@@ -39,6 +40,7 @@ class Case:
     situation: Situation
     learned: Learned
     inputs: Inputs
+    expected: float
     target: float
     limits: Limits
     largest: float | None
@@ -79,6 +81,20 @@ class Case:
     def added(self) -> bool:
         """Whether the last change added executors."""
         return self.last_change is not None and self.last_change.adds
+
+    @property
+    def outgrows_change(self) -> bool:
+        """Whether clearly more is expected to arrive than the last change was planned for, and more than it can take.
+
+        W is that of the batches once the executors are there, and is predicted before.
+        """
+        shape, inputs, change = self.situation.plan, self.inputs, self.last_change
+        if change is None or change.planned is None or self.expected <= change.planned * (1 + MARGIN):
+            return False
+        if self.situation.executors_ready >= shape.executors and inputs.arrival:
+            return inputs.at_arrival * self.expected / inputs.arrival > self.settings.target
+        model, rows = self.learned.calibration.model(), self.expected * inputs.interval
+        return predicted(model, shape, rows, inputs.interval).utilization > self.settings.target
 
     @property
     def since_change(self) -> float:
