@@ -46,11 +46,11 @@ def test_a_load_that_stops_releases_all_executors_but_the_minimum_where_no_batch
     assert not [batch for batch in found.batches if STOPPED + 10 < batch.planned < BACK]
 
 
-def test_a_load_that_returns_is_answered_as_a_step_is_and_every_record_is_computed():
+def test_a_load_that_returns_gets_its_executors_back_and_every_record_is_computed():
     found, policy = run(stopping(STOPS.duration))
     again = next(each for each in policy.changes if each.time > BACK)
     assert again.plan.executors > 1
-    assert again.time - BACK < 30
+    assert again.time - BACK < 60  # three batches on a single executor
     assert executors_at(found, STOPS.duration) == executors_at(found, STOPPED)
     assert found.rows.sum() + found.unfinished == found.arrived
     assert found.unfinished < 4 * 300_000

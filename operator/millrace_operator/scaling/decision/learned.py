@@ -24,7 +24,7 @@ CONTINUES = 0.5
 
 @dataclass(frozen=True)
 class Expected:
-    """The ``rate`` that is expected to arrive, and the rate that is ``required``, backlog included; records per second."""
+    """The ``rate`` expected to arrive, and the one ``required``, which includes the backlog; records per second."""
 
     rate: float
     required: float

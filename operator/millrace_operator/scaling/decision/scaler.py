@@ -119,8 +119,7 @@ class Scaler:
         fewer = max(case.situation.executors_ready, self.bounds.executors.low) < case.situation.plan.executors
         if lasting and fewer and case.on(Guard.CLUSTER):
             return make_do(case)
-        settled = memory.settled(self.settings.grace + case.learned.judged)
-        if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not settled):
+        if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not case.settled):
             return self._more_at_once(case)
         calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready and not case.at_rest
         if case.urgent or keeping_up.persistently_above(case.target) or keeping_up.outgrown:

@@ -78,6 +78,11 @@ class Case:
         return self.learned.memory.change
 
     @property
+    def settled(self) -> bool:
+        """Whether the last change is complete, and enough batches have shown its effect."""
+        return self.learned.memory.settled(self.settings.grace + self.learned.judged)
+
+    @property
     def added(self) -> bool:
         """Whether the last change added executors."""
         return self.last_change is not None and self.last_change.adds
@@ -86,13 +91,14 @@ class Case:
     def outgrows_change(self) -> bool:
         """Whether clearly more is expected to arrive than the last change was planned for, and more than it can take.
 
-        W is that of the batches once the executors are there, and is predicted before.
+        It is predicted to be more. Once the executors are there, W also has to show it.
         """
         shape, inputs, change = self.situation.plan, self.inputs, self.last_change
         if change is None or change.planned is None or self.expected <= change.planned * (1 + MARGIN):
             return False
-        if self.situation.executors_ready >= shape.executors and inputs.arrival:
-            return inputs.at_arrival * self.expected / inputs.arrival > self.settings.target
+        complete = self.situation.executors_ready >= shape.executors
+        if complete and inputs.at_arrival * self.expected <= self.settings.target * inputs.arrival:
+            return False
         model, rows = self.learned.calibration.model(), self.expected * inputs.interval
         return predicted(model, shape, rows, inputs.interval).utilization > self.settings.target
 
@@ -105,10 +111,11 @@ class Case:
     def bias(self) -> float:
         """Ratio of batch times to those predicted for the present plan, at least 1.
 
-        It is 1 while the number of ready executors differs from the plan.
+        It is 1 while the number of ready executors differs from the plan, and while batches are slower than usual
+        because of a change.
         """
         shape, inputs = self.situation.plan, self.inputs
-        if self.situation.executors_ready != shape.executors:
+        if self.situation.executors_ready != shape.executors or not self.settled:
             return 1.0
         usual = predicted(self.learned.calibration.model(), shape, inputs.arrival * inputs.interval, inputs.interval)
         return max(inputs.batches_at_arrival / usual.utilization, 1.0)
