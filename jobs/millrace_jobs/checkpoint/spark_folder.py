@@ -278,7 +278,7 @@ def folder_in_force(root: Path) -> Path:
 
 
 def adopt(spark: Path, copy: Path) -> Path | None:
-    """Put a copy in force in place of ``spark``, and return where it is; None if there is no copy."""
+    """Put a copy in force in place of ``spark``, which stays, and return where it is; None if there is no copy."""
     root = spark.parent
     place = root / _name(1 + max((number for number, _ in _folders(root)), default=0))
     try:
@@ -286,7 +286,6 @@ def adopt(spark: Path, copy: Path) -> Path | None:
     except FileNotFoundError:
         return None
     sync(root)
-    shutil.rmtree(spark, ignore_errors=True)
     return place
 
 
