@@ -86,6 +86,7 @@ def test_equal_results_replace_the_driver(healthy):
     assert runs(healthy) != before
     assert status.upgrade.verdict == "Equal"
     assert status.rejected is None
+    assert healthy.events.count((False, "UpgradeFollowed")) == 1
     healthy.pod_is_ready()
     status = healthy.pass_time(seconds=61)
     assert status.phase == "Running"
