@@ -2,8 +2,8 @@
 
 1. Spark's part of the checkpoint is copied as of a finished batch, and repartitioned (``state``).
 2. The copy repeats the batches that the query has finished since, until it is as far (``following``).
-3. The driver stops the query after a batch. The copy repeats that batch. The driver puts the copy in the place of its
-   state, and goes on (``checkpoint.handover``, ``state_switch``).
+3. The driver stops the query after a batch, which the copy repeats meanwhile. The driver puts the copy in the place of
+   its state, and goes on (``checkpoint.handover``, ``state_switch``).
 """
 
 from __future__ import annotations
