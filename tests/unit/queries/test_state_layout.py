@@ -76,7 +76,9 @@ def test_an_earlier_checkpoint_keeps_the_buckets_that_it_began_with():
 
 
 def grouped(ahead=()):
-    aggregation = SimpleNamespace(keys=(), parts=(), has_states=False, aggregates=(SimpleNamespace(call="COUNT(*)"),))
+    aggregation = SimpleNamespace(
+        keys=(), parts=(), has_states=False, aggregates=(SimpleNamespace(call="COUNT(*)", after=None),)
+    )
     routed = Routed("views", None, None, SimpleNamespace(schema=pa.schema([])), aggregation, ahead, 2)
     return CompiledQuery(routed, StructType(), aggregates=True)
 

@@ -1,0 +1,97 @@
+"""Rows in Spark's binary form (``UnsafeRow``), in which its state stores keep keys and values.
+
+A row has three parts: a bit per field that says whether it is NULL, in words of 64 bits; a word per field; and the
+values that do not fit a word. The word of such a value has its place, as an offset from the row's first byte in the
+upper half, and its length in the lower half.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import pack_into, unpack_from
+from typing import Any, Self
+
+_WORD = 8
+_LARGEST_DECIMAL = 18
+"""Digits of a DECIMAL up to which its value fits a word."""
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """What the bytes of a row mean, as far as rows are joined: the number of fields, and which lie behind the words."""
+
+    fields: int
+    behind: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, types: Sequence[Any]) -> Self:
+        """Return the shape of rows whose fields have these types, as in the JSON of Spark's schemas."""
+        return cls(len(types), tuple(index for index, kind in enumerate(types) if not _fits_a_word(kind)))
+
+    @property
+    def start(self) -> int:
+        """Offset of the first word of a field."""
+        return _WORD * ((self.fields + 63) // 64)
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last word, where the other values begin."""
+        return self.start + _WORD * self.fields
+
+    def joined(self, other: RowShape) -> RowShape:
+        """Return the shape of rows that have the fields of this one, and then those of the other."""
+        return RowShape(self.fields + other.fields, (*self.behind, *(self.fields + index for index in other.behind)))
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """Function that joins rows of one shape with one row of another: all fields of the first, then the others."""
+
+    shape: RowShape
+    added: RowShape
+    row: bytes
+
+    def __call__(self, row: bytes) -> bytes:
+        """Return the joined row."""
+        first, second, both = self.shape, self.added, self.shape.joined(self.added)
+        nulls = int.from_bytes(row[: first.start], "little")
+        nulls |= int.from_bytes(self.row[: second.start], "little") << first.fields
+        behind, added = row[first.end :], self.row[second.end :]
+        words = _moved(row, first, both.end - first.end)
+        others = _moved(self.row, second, both.end + len(behind) - second.end)
+        return b"".join((nulls.to_bytes(both.start, "little"), words, others, behind, added))
+
+
+def _moved(row: bytes, shape: RowShape, distance: int) -> bytes:
+    """Return the words of a row whose other values have moved by a distance; a word of 0 is of no value."""
+    if not shape.behind:
+        return row[shape.start : shape.end]
+    words = bytearray(row[shape.start : shape.end])
+    for index in shape.behind:
+        (place,) = unpack_from("<Q", words, _WORD * index)
+        if place:
+            pack_into("<Q", words, _WORD * index, place + (distance << 32))
+    return bytes(words)
+
+
+def row_of_zeros(fields: int) -> bytes:
+    """Return a row of numbers that are 0."""
+    return bytes(RowShape(fields).end)
+
+
+def row_of_binary(value: bytes) -> bytes:
+    """Return a row of one value of bytes."""
+    row = bytearray(RowShape(1).end)
+    pack_into("<Q", row, _WORD, len(row) << 32 | len(value))
+    return bytes(row) + value + bytes(-len(value) % _WORD)
+
+
+def _fits_a_word(kind: Any) -> bool:
+    if not isinstance(kind, str):
+        return False  # a struct, an array or a map
+    decimal = re.fullmatch(r"decimal\((\d+),\s*-?\d+\)", kind)
+    if decimal is not None:
+        return int(decimal[1]) <= _LARGEST_DECIMAL
+    return not kind.startswith(("string", "binary", "varchar", "char", "variant", "interval"))
