@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from struct import pack_into, unpack_from
 from typing import Any, Self
 
@@ -30,12 +31,12 @@ class RowShape:
         """Return the shape of rows whose fields have these types, as in the JSON of Spark's schemas."""
         return cls(len(types), tuple(index for index, kind in enumerate(types) if not _fits_a_word(kind)))
 
-    @property
+    @cached_property
     def start(self) -> int:
         """Offset of the first word of a field."""
         return _WORD * ((self.fields + 63) // 64)
 
-    @property
+    @cached_property
     def end(self) -> int:
         """Offset behind the last word, where the other values begin."""
         return self.start + _WORD * self.fields
@@ -55,25 +56,37 @@ class Joiner:
 
     def __call__(self, row: bytes) -> bytes:
         """Return the joined row."""
-        first, second, both = self.shape, self.added, self.shape.joined(self.added)
-        nulls = int.from_bytes(row[: first.start], "little")
-        nulls |= int.from_bytes(self.row[: second.start], "little") << first.fields
-        behind, added = row[first.end :], self.row[second.end :]
-        words = _moved(row, first, both.end - first.end)
-        others = _moved(self.row, second, both.end + len(behind) - second.end)
-        return b"".join((nulls.to_bytes(both.start, "little"), words, others, behind, added))
+        first, both = self.shape, self._both
+        nulls = int.from_bytes(row[: first.start], "little") | self._added_nulls
+        words, behind = row[first.start : first.end], row[first.end :]
+        if first.behind:
+            words = _moved(words, first, both.end - first.end)
+        added = self._added_words
+        if self.added.behind:
+            added = _moved(added, self.added, both.end + len(behind) - self.added.end)
+        return b"".join((nulls.to_bytes(both.start, "little"), words, added, behind, self.row[self.added.end :]))
+
+    @cached_property
+    def _both(self) -> RowShape:
+        return self.shape.joined(self.added)
+
+    @cached_property
+    def _added_nulls(self) -> int:
+        return int.from_bytes(self.row[: self.added.start], "little") << self.shape.fields
+
+    @cached_property
+    def _added_words(self) -> bytes:
+        return self.row[self.added.start : self.added.end]
 
 
-def _moved(row: bytes, shape: RowShape, distance: int) -> bytes:
+def _moved(words: bytes, shape: RowShape, distance: int) -> bytes:
     """Return the words of a row whose other values have moved by a distance; a word of 0 is of no value."""
-    if not shape.behind:
-        return row[shape.start : shape.end]
-    words = bytearray(row[shape.start : shape.end])
+    moved = bytearray(words)
     for index in shape.behind:
-        (place,) = unpack_from("<Q", words, _WORD * index)
+        (place,) = unpack_from("<Q", moved, _WORD * index)
         if place:
-            pack_into("<Q", words, _WORD * index, place + (distance << 32))
-    return bytes(words)
+            pack_into("<Q", moved, _WORD * index, place + (distance << 32))
+    return bytes(moved)
 
 
 def row_of_zeros(fields: int) -> bytes:

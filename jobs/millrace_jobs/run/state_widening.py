@@ -156,7 +156,7 @@ def _rewrite(spark: SparkSession, original: Path, copy: Path, batch: int | None,
     joined = Joiner(RowShape.of(schema.types), added.shape, added.row)
     gateway: Any = spark.sparkContext._gateway
     jvm: Any = spark._jvm
-    ensure_callback_server_started(gateway)
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     with _explained(), plainly_named(original) as source, plainly_named(copy) as target:
         option, configuration = jvm.scala.Option, spark._jsparkSession.sessionState().newHadoopConf()
         change, path = _Change(spark, lambda rows: _joined(rows, joined)), f"file:{target}"

@@ -137,7 +137,9 @@ def test_names_count_as_spark_reads_them_with_and_without_quotes(log):
     (remark,) = check_changes(several, one, log, layout)
     assert "SUM(`a b`) is no longer in the results" in remark
     with pytest.raises(MillraceError, match=r"the state has no values of SUM\(a - b\)"):
-        check_changes(several, with_sql(SQL.replace(SAVED[0], "sum(a - b)").replace("fare > 0", "fare > 1"), odd), log, layout)
+        check_changes(
+            several, with_sql(SQL.replace(SAVED[0], "sum(a - b)").replace("fare > 0", "fare > 1"), odd), log, layout
+        )
 
 
 @pytest.mark.parametrize(
