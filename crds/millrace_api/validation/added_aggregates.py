@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.groups import is_window
+from millrace_api.sql.merged_parts import DEVIATIONS
 from millrace_api.sql.outline import Outline
 from millrace_api.validation.places import bucket_and_prefix
 
@@ -29,6 +30,8 @@ def why_not_added(now: StreamQuery, made: Outline, wanted: Outline, added: Seque
         return "its groups have no window, after which all records would be counted"
     if spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END:
         return "rows are held back, in a state of another kind"
+    if deviations := [call for call in added if parse_expression(call).find(*DEVIATIONS)]:
+        return f"Spark keeps no {deviations[0]} of a group without records"
     if made.where != wanted.where:
         return "WHERE changes with it, so that windows lack records of which the state has nothing"
     if filtering := [call for call in added if call in wanted.filtering]:

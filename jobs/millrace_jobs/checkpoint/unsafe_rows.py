@@ -94,13 +94,6 @@ def row_of_zeros(fields: int) -> bytes:
     return bytes(RowShape(fields).end)
 
 
-def row_of_binary(value: bytes) -> bytes:
-    """Return a row of one value of bytes."""
-    row = bytearray(RowShape(1).end)
-    pack_into("<Q", row, _WORD, len(row) << 32 | len(value))
-    return bytes(row) + value + bytes(-len(value) % _WORD)
-
-
 def _fits_a_word(kind: Any) -> bool:
     if not isinstance(kind, str):
         return False  # a struct, an array or a map

@@ -16,7 +16,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import zip_longest
 from pathlib import Path
@@ -34,7 +34,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.evolution import check_layout
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named
-from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, row_of_binary, row_of_zeros
+from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, row_of_zeros
 from millrace_jobs.checkpoint.value_schema import StateSchema, state_schema
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.merge import in_order_of_parts, merge_partials, window_from_start
@@ -50,16 +50,21 @@ _VALUE = "value_bytes"
 
 @dataclass(frozen=True)
 class _Buffer:
-    """The columns of an aggregate function in the state, as Spark describes them, and their row without records."""
+    """The columns of an aggregate function in the state, as Spark describes them, and their row without records.
+
+    ``row`` is None if Spark has none that it could go on from.
+    """
 
     fields: tuple[Mapping[str, Any], ...]
-    row: bytes
+    row: bytes | None
 
     @property
     def shape(self) -> RowShape:
         return RowShape.of([field["type"] for field in self.fields])
 
     def joined(self, other: _Buffer) -> _Buffer:
+        if self.row is None or other.row is None:
+            return replace(self, row=None)
         row = Joiner(self.shape, other.shape, other.row)(self.row)
         return _Buffer((*self.fields, *other.fields), row)
 
@@ -145,7 +150,7 @@ def _rewrite(spark: SparkSession, original: Path, copy: Path, batch: int | None,
     assert batch is not None, "its last batch is finished"
     schema = state_schema(copy)
     added = _lacking(schema, buffers) if schema is not None else None
-    if schema is None or added is None:
+    if schema is None or added is None or added.row is None:
         message = "the state does not have the columns that Spark gives the query's aggregates"
         raise MillraceError(Problem(message, "run the query with the aggregates that it had", field="spec.query.sql"))
     schema.write_with(added.fields)
@@ -229,12 +234,9 @@ def _buffer(spark: SparkSession, function: Any) -> _Buffer:
     if "DeclarativeAggregate" in kinds:
         projection = getattr(jvm, f"{_EXPRESSIONS}.InterpretedUnsafeProjection")
         return _Buffer(fields, bytes(projection.createProjection(function.initialValues()).apply(row).getBytes()))
-    if "TypedImperativeAggregate" in kinds:
-        function.initialize(row)
-        function.serializeAggregateBufferInPlace(row)
-        return _Buffer(fields, row_of_binary(bytes(row.getBinary(0))))
-    assert "HyperLogLogPlusPlus" in kinds, kinds  # no other function merges parts
-    return _Buffer(fields, row_of_zeros(len(fields)))
+    if "HyperLogLogPlusPlus" in kinds:
+        return _Buffer(fields, row_of_zeros(len(fields)))
+    return _Buffer(fields, None)
 
 
 def _tree(plan: Any) -> Iterator[Any]:
