@@ -159,12 +159,15 @@ class Chain(Model):
 
 
 class RejectedSpec(Model):
-    """A spec that did not become healthy and was rolled back to the last healthy one."""
+    """A spec that is not followed: it did not become healthy, or its comparison with the last healthy one says so."""
 
     revision: str = Field(description="Revision of that spec.")
     generation: int = Field(description="Generation of that spec.")
-    time: _Time = Field(description="When it was rolled back.")
+    time: _Time = Field(description="When it was rolled back, or rejected.")
     message: _Text = Field(default="", description="Why, in a sentence.")
+    verdict: UpgradeVerdict | None = Field(
+        default=None, description="What its comparison has come to, if that rejected it before its driver was started."
+    )
     tries: int = Field(default=1, description="How often it was tried and rolled back.")
     retry_time: _Time | None = Field(
         default=None,

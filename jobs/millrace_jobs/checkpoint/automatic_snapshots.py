@@ -118,7 +118,7 @@ def take_automatically(
     is_new = newest is None
     if newest is None:
         if isinstance(root, Path):
-            _require_room(root)
+            require_room(root)
         name, names = name_at(now, reason), names_of_snapshots(root)
         same = sum(each.startswith(name) for each in names)  # of an earlier batch in this second
         newest = take(root, f"{name}-{same + 1}" if same else name, now, reason)
@@ -132,10 +132,15 @@ def take_automatically(
 def name_at(now: datetime, reason: SnapshotReason) -> str:
     """Return the name of an automatic snapshot that is taken now: names of one reason are in the order of time."""
     what = "before-change" if reason is SnapshotReason.CHANGE else "periodic"
+    return timed_name(what, now)
+
+
+def timed_name(what: str, now: datetime) -> str:
+    """Return the name of a snapshot that is taken now."""
     return f"{what}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
 
 
-def _require_room(root: Path) -> None:
+def require_room(root: Path) -> None:
     """Check that the volume has room for all that Spark has stored.
 
     A link keeps what Spark would remove, so the snapshot may come to take as much beside what Spark then stores.

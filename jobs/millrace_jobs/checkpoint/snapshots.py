@@ -59,11 +59,13 @@ class SnapshotReason(StrEnum):
     """A person asked for it, and only a person removes it."""
     SCHEDULE = "schedule"
     CHANGE = "change"
+    COMPARISON = "comparison"
+    """Two versions are compared from it on; the comparison removes it at its end, or the next one."""
 
     @property
     def is_automatic(self) -> bool:
         """Whether the driver has taken it by itself."""
-        return self is not SnapshotReason.REQUEST
+        return self in (SnapshotReason.SCHEDULE, SnapshotReason.CHANGE)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from millrace_support.query_targets import ConnectionFiles
 if TYPE_CHECKING:
     from millrace_api.model.values import Duration
 
-_COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "compared-version")
+RUN_COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "compared-version")
+"""The command that runs one version."""
 
 _END_SECONDS = 8.0
 """Seconds in which a run removes its temporary files; the comparison kills it soon after."""
@@ -101,7 +102,7 @@ def compare(
                 tolerance=tolerance,
                 bound=slower_than,
                 examples=differences,
-                command=_COMMAND,
+                command=RUN_COMMAND,
             )
             report = compared(request, lambda text: typer.echo(text, err=True))
     except MillraceError as error:
@@ -124,7 +125,7 @@ def compared_version(
     try:
         with extras_reported():
             files = [Path(file) for file in wanted.connections]
-            chosen = query_for_spark(Path(wanted.file), wanted.query, files, debug=False)
+            chosen = query_for_spark(Path(wanted.file), wanted.query, files, debug=False, in_pod=wanted.in_pod)
             with errors_located_in(Path(wanted.file), chosen.name):
                 outcome = run_version(chosen, wanted)
     except MillraceError as error:

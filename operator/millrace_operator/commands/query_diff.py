@@ -166,7 +166,8 @@ class _Diff:
         replaced = is_replaced(old, new, status)
         running = not old.suspend and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejects(revision(old)):
-            message = "the spec on the cluster was rolled back, and the last healthy one runs"
+            done = "was rolled back" if status.rejected.verdict is None else "is not followed"
+            message = f"the spec on the cluster {done}, and the last healthy one runs"
             yield "rejected", f"{message}: {status.rejected.message}"
         if new.suspend and running:
             yield "driver", "ends after its running batch; results stop until the query is resumed"

@@ -34,6 +34,8 @@ class StatusEvent(NamedTuple):
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision.
 
+    Also for a comparison that lets a changed spec take over; one that does not degrades the query.
+
     That a new query is deployed is no news to its user, and only logged.
     """
     ready = _changed(before, now, ConditionType.READY)
@@ -46,6 +48,8 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     upstream = _changed(before, now, ConditionType.UPSTREAM_READY)
     if upstream is not None and upstream.reason == UpstreamReason.CYCLE:
         yield StatusEvent(True, upstream.reason, upstream.message)
+    if (upgrade := now.upgrade) is not None and now.rejected is None and upgrade != before.upgrade and upgrade.verdict:
+        yield StatusEvent(False, "UpgradeFollowed", f"{upgrade.verdict}: {upgrade.message}")
     scaling = now.last_scaling
     if scaling is not None and (before.last_scaling is None or before.last_scaling.time != scaling.time):
         yield StatusEvent(False, scaling.reason, scaling.message)

@@ -31,6 +31,7 @@ from .pods.executor_failures import executor_trouble, executor_trouble_at
 from .pods.partitioners import partitioners_for, trouble_at
 from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
+from .shadow import missing_objects, unused_objects
 from .status import (
     VALID_BY_ITSELF,
     deleting_status,
@@ -38,6 +39,7 @@ from .status import (
     invalid_status,
     refused_status,
     status_of,
+    upgrade_to_report,
 )
 from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
 
@@ -96,8 +98,8 @@ class DropSecret:
 
 
 @dataclass(frozen=True)
-class DropConfiguration:
-    """Action that deletes a ConfigMap with the configuration of drivers that have ended."""
+class Drop:
+    """Action that deletes a ConfigMap or a pod: configurations of drivers that have ended, comparisons not needed."""
 
     found: Manifest
 
@@ -107,7 +109,7 @@ class DropPodGroup:
     """Action that deletes the PodGroup of a query that Volcano schedules no longer, which would reserve its room."""
 
 
-Action = Apply | Drain | Finalize | MakeSecret | DropSecret | DropConfiguration | DropPodGroup
+Action = Apply | Drain | Finalize | MakeSecret | DropSecret | Drop | DropPodGroup
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ def _step_to_apply(
     missing = _to_apply(observed, desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
-        actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
+        actions += [Drop(each) for each in dropped]  # the next step makes them
     elif not auth:
         actions.append(MakeSecret())
     else:
@@ -271,7 +273,9 @@ def _step_to_apply(
     if healthy is not None and healthy <= now and observed.revision == target.revision and not failing:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if not missing:
-        actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
+        actions += [Drop(each) for each in unused_configurations(observed, desired)]
+    actions += [Apply(each) for each in missing_objects(observed, target.shadow, target.query, defaults)]
+    actions += [Drop(each) for each in unused_objects(observed, upgrade_to_report(observed.status, target))]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {_shown_name(observed, each)}" for each in missing)

@@ -11,7 +11,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.snapshots import Snapshot, place_of_snapshot
-from millrace_jobs.comparison.compare import start_of
+from millrace_jobs.comparison.start import start_of
 
 SQL = "SELECT window.start AS since, city, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), city"
 
