@@ -22,7 +22,7 @@ STEPS = {
     "before the rows are written": "millrace_jobs.run.state_widening._Change.apply",
     "before it is noted": "millrace_jobs.checkpoint.checkpoint.Checkpoint.adopt_spark",
     "before the renaming": "millrace_jobs.checkpoint.checkpoint.adopt",
-    "before the original is removed": "millrace_jobs.checkpoint.spark_folder.shutil.rmtree",
+    "before the original is removed": "millrace_jobs.run.state_widening.remove_outdated",
     "before the sink is ready": "millrace_jobs.run.prepared_query.prepare_sink",
 }
 """Functions that are not called any more; those up to the renaming leave the state as it was."""
@@ -34,18 +34,10 @@ def die(*_: Any, **__: Any) -> None:
 
 
 if __name__ == "__main__":
-    step = sys.argv[2]
-    with Job(query_of(Path(sys.argv[1])), once=True, leaves_open=True, debug=True) as job:
-        if step == "before the original is removed":  # others remove folders, too
-            from millrace_jobs.checkpoint import spark_folder
-
-            adopt = spark_folder.adopt
-
-            def adopt_and_die(*arguments: Path) -> Path | None:
-                with patch(STEPS[step], die):
-                    return adopt(*arguments)
-
-            with patch("millrace_jobs.checkpoint.checkpoint.adopt", adopt_and_die):
-                job.run()
-        with patch(STEPS[step], die):
-            job.run()
+    with (
+        patch(STEPS[sys.argv[2]], die),
+        Job(
+            query_of(Path(sys.argv[1])), once=True, leaves_open=True, debug=True
+        ) as job,  # its output ends with the JVM
+    ):
+        job.run()

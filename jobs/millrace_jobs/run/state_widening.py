@@ -33,7 +33,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.evolution import check_layout
-from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named
+from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, remove_outdated
 from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, row_of_zeros
 from millrace_jobs.checkpoint.value_schema import StateSchema, state_schema
 from millrace_jobs.queries.execution import CompiledQuery
@@ -120,6 +120,8 @@ def widen_state(spark: SparkSession, checkpoint: Checkpoint, query: Routed) -> s
         _rewrite(spark, original, copy, checkpoint.last_batch().committed, _buffers(spark, query))
         checkpoint.require_lease()
         checkpoint.adopt_spark(copy, now)
+        assert isinstance(checkpoint.spark, Path)
+        remove_outdated(checkpoint.spark)
     except OSError as error:
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
         hint = "free some space there, then run the query again: nothing is lost"
