@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from millrace_api.model.base import Model
 from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.snapshots import SnapshotsReport
 from millrace_api.model.upgrade import UpgradeVerdict
 
 _Text = Annotated[str, Field(max_length=4096)]
@@ -253,6 +254,9 @@ class Status(Model):
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     upgrade: UpgradeStatus | None = Field(
         default=None, description="The last comparison of a changed spec with the one that runs, if there was one."
+    )
+    snapshots: SnapshotsReport | None = Field(
+        default=None, description="Snapshots of the checkpoint, as the driver has last reported them."
     )
     selector: str | None = Field(default=None, description="Label selector of the executor pods.")
     answered_touch: str | None = Field(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.automatic_snapshots import require_room, timed_name
@@ -13,9 +12,9 @@ from millrace_jobs.checkpoint.object_lease import spark_place
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
+    claim_on,
     names_of_snapshots,
     place_of_snapshot,
-    reason_of_unfinished,
     remove,
     snapshots_of,
     take,
@@ -26,6 +25,10 @@ from millrace_jobs.run.checkpoints import reported
 
 OLDEST = timedelta(days=1)
 """Age of the oldest snapshot to begin with: a topic may not have the records since an older one any more."""
+
+
+_NAME = "comparison"
+"""First part of the names of the snapshots that comparisons take."""
 
 
 def usable_snapshot(found: Sequence[Snapshot], duration: timedelta, now: datetime) -> Snapshot | None:
@@ -50,14 +53,21 @@ def has_state(root: Place) -> bool:
 
 def remove_left_over(root: Place) -> list[str]:
     """Remove the snapshots of comparisons that were killed, whole or not; return their names."""
-    whole = {each.name for each in snapshots_of(root) if each.reason is SnapshotReason.COMPARISON}
-    removed = []
-    for name in names_of_snapshots(root):
-        place = place_of_snapshot(root, name)
-        if name in whole or reason_of_unfinished(place) is SnapshotReason.COMPARISON:
-            remove(place)
-            removed.append(name)
-    return removed
+    whole = {each.name: each.reason for each in snapshots_of(root)}
+    found = [
+        name
+        for name in names_of_snapshots(root)
+        if (whole[name] if name in whole else _reason_of_rest(root, name)) == SnapshotReason.COMPARISON
+    ]
+    for name in found:
+        remove(place_of_snapshot(root, name))
+    return found
+
+
+def _reason_of_rest(root: Place, name: str) -> str | None:
+    """Return why a snapshot that is not whole was taken; of one that was being removed, only its name says that."""
+    reason = claim_on(place_of_snapshot(root, name))
+    return SnapshotReason.COMPARISON if reason is None and name.startswith(f"{_NAME}-") else reason
 
 
 @contextmanager
@@ -67,14 +77,21 @@ def own_snapshot(root: Place, now: datetime) -> Iterator[Snapshot]:
     Raises:
         MillraceError: it cannot be taken; in a folder, also if the volume may become full of it.
     """
-    name = timed_name("comparison", now)
+    name = timed_name(_NAME, now)
     with reported(root):
-        if isinstance(root, Path):
-            require_room(root)
+        require_room(root)
     try:
         with reported(root):
             taken = take(root, name, now, SnapshotReason.COMPARISON)
         yield taken
     finally:
-        with suppress(MillraceError, OSError):  # it was not taken, or the next comparison removes it
-            remove(place_of_snapshot(root, name))
+        try:
+            _remove(root, name)
+        except SystemExit:  # a signal while it is removed
+            _remove(root, name)
+            raise
+
+
+def _remove(root: Place, name: str) -> None:
+    with suppress(MillraceError, OSError):  # it was not taken, or the next comparison removes it
+        remove(place_of_snapshot(root, name))

@@ -42,6 +42,7 @@ from .pods.executor_failures import executor_trouble
 from .pods.partitioners import partitioner_status, trouble
 from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
+from .requested_snapshots import snapshots_status
 from .target import DriverTarget, pod_missing_at
 
 
@@ -222,6 +223,7 @@ def _changes(
         "driver": None if pod is None else _driver_status(pod, observed.revision),
         "partitioner": partitioner_status(observed, now),
         "chain": chain_status(observed.upstream),
+        "snapshots": snapshots_status(observed, now),
         **({} if summary.phase is Phase.RUNNING else {"load": None}),
     }
 

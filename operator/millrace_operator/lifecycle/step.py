@@ -31,6 +31,7 @@ from .pods.executor_failures import executor_trouble, executor_trouble_at
 from .pods.partitioners import partitioners_for, trouble_at
 from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
+from .requested_snapshots import unanswered_at, with_request
 from .shadow import missing_objects, unused_objects
 from .status import (
     VALID_BY_ITSELF,
@@ -257,7 +258,7 @@ def _step_to_apply(
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
-    desired = _objects(observed, target, plan, defaults, auth or _UNKNOWN)
+    desired = with_request(_objects(observed, target, plan, defaults, auth or _UNKNOWN), observed, now)
     missing = _to_apply(observed, desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
@@ -374,7 +375,7 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
-    times += _executors_due(observed)
+    times += [*_executors_due(observed), *unanswered_at(observed, now)]
     return _soonest(times, now)
 
 

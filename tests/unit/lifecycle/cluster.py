@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import yaml
 
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
+from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.objects.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observed_query import QueryKey
@@ -197,8 +198,10 @@ class Cluster:
         uid = self.objects[key]["metadata"]["uid"] if key in self.objects else f"uid {next(self._lives)}"
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
-        if APPLIED_KEY in (data := self.objects.get(key, {}).get("data", {})):  # another manager's
-            held["data"][APPLIED_KEY] = data[APPLIED_KEY]
+        data = self.objects.get(key, {}).get("data", {})
+        for entry in (APPLIED_KEY, SNAPSHOTS_KEY):  # another manager's
+            if entry in data:
+                held["data"][entry] = data[entry]
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
         self.objects[key] = held
