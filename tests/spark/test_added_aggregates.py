@@ -162,6 +162,7 @@ LOOKED_AT = ("before the rows are written", "before the renaming", "before the o
 """Steps after which both queries go on, each from a copy of what is left."""
 
 
+@pytest.mark.slow(minutes=2)
 def test_a_process_that_dies_at_any_step_leaves_the_old_state_or_the_new_one(tmp_path):
     story, checkpoint = Story(tmp_path, seed=1), tmp_path / "checkpoint"
     for _ in range(2):
