@@ -1,7 +1,8 @@
 """Spark's part of a checkpoint together with the marker, and the change of both when a copy takes its place.
 
-A copy with another number of state partitions, or with wider rows, has one batch more than the original. The marker records that before the
-copy is in force: whichever of the two a driver then finds, it knows the last batch that the sink has.
+A copy with another number of state partitions, or with wider rows, has one batch more than the original. The marker
+records that before the copy is in force: whichever of the two a driver then finds, it knows the last batch that the
+sink has.
 """
 
 from __future__ import annotations
