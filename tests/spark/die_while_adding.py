@@ -20,8 +20,8 @@ from millrace_jobs.run.query_file import query_of
 STEPS = {
     "before the copy": "millrace_jobs.run.state_widening.make_copy",
     "before the rows are written": "millrace_jobs.run.state_widening._Change.apply",
-    "before it is noted": "millrace_jobs.checkpoint.checkpoint.Checkpoint.adopt_spark",
-    "before the renaming": "millrace_jobs.checkpoint.checkpoint.adopt",
+    "before it is noted": "millrace_jobs.checkpoint.changeable_state.ChangeableState.adopt_spark",
+    "before the renaming": "millrace_jobs.checkpoint.changeable_state.adopt",
     "before the original is removed": "millrace_jobs.run.state_widening.remove_outdated",
     "before the sink is ready": "millrace_jobs.run.prepared_query.prepare_sink",
 }

@@ -1,8 +1,7 @@
 """Spark's part of a checkpoint together with the marker, and the change of both when a copy takes its place.
 
-A copy with another number of state partitions, or with wider rows, has one batch more than the original. The marker
-records that before the copy is in force: whichever of the two a driver then finds, it knows the last batch that the
-sink has.
+A copy with another number of state partitions has one batch more than the original. The marker records that before the
+copy is in force: whichever of the two a driver then finds, it knows the last batch that the sink has.
 """
 
 from __future__ import annotations
@@ -66,8 +65,9 @@ class ChangeableState(SparkLog):
         self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
 
     def adopt_spark(self, copy: Path, layout: Mapping[str, Any] | None = None) -> bool:
-        """Put a copy of Spark's part in a folder, with another layout if given, in force, while no query runs.
+        """Put a copy of Spark's part in a folder in force, while Spark runs and the query does not.
 
+        ``layout`` is that of the state in the copy, if it is another one: both change in one step.
         The part that was in force stays where it was, until the caller or the next driver removes it.
 
         Returns:

@@ -11,7 +11,7 @@ whenever a checkpoint is opened, then does the second rename, and the checkpoint
 While a query runs, a copy takes the place of its state under another name, ``spark-1``, ``spark-2`` and so on: the
 state stores that Spark has closed may still write to where they were. The highest number is in force. The others are
 removed after the query's next batch (``run.state_switch``), or when the checkpoint is opened. A copy with another
-layout has such a name, too: the marker names the folder before it is there, so that both change in one step.
+layout does so, too: the marker names the folder before it is there, so that both change in one step.
 """
 
 from __future__ import annotations
