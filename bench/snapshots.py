@@ -26,7 +26,7 @@ from rich.table import Table
 
 from bench.processes import MILLRACE, exit_on_sigterm, running
 from millrace_api.errors import MillraceError
-from millrace_jobs.checkpoint.snapshot_process import SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import SnapshotReason, place_of_snapshot
 from millrace_jobs.places import files_below, within
 from millrace_support.run_record import BatchLine, read_record
@@ -85,7 +85,7 @@ class SnapshotBench:
     def beside(self) -> tuple[SnapshotFigure, list[float]]:
         """Take a snapshot; return it with the seconds of the batches that ran beside it."""
         first, began = max(self.batches()) + 1, time.monotonic()
-        outcome = SnapshotProcess(self.root, SnapshotReason.SCHEDULE, _KEPT, None).outcome(lambda: False)
+        outcome = SnapshotProcess(self.root, SnapshotOrder(SnapshotReason.SCHEDULE, _KEPT)).outcome(lambda: False)
         seconds = time.monotonic() - began
         if outcome is None or outcome.name is None or not outcome.is_new:
             raise RuntimeError(f"no snapshot was taken: {outcome}")

@@ -20,6 +20,7 @@ from millrace_jobs.commands.init import init
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.report import report
 from millrace_jobs.commands.run import driver, partitioner, run
+from millrace_jobs.commands.shadow import shadow
 from millrace_jobs.commands.snapshot import snapshot
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
@@ -44,7 +45,7 @@ app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(snapshot, name="snapshot")
 app.command(rich_help_panel=PLANNING)(compare)
-for started_by_others in (driver, partitioner, compared_version):
+for started_by_others in (driver, partitioner, shadow, compared_version):
     app.command(hidden=True)(started_by_others)
 
 

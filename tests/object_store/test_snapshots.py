@@ -9,7 +9,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.checkpoint.snapshot_process import SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import (
     SnapshotReason,
     names_of_snapshots,
@@ -56,8 +56,8 @@ def test_the_drivers_own_are_taken_and_removed_by_its_process(tmp_path: Path, pl
         write_durably(place / "spark" / "state" / "0" / "0" / f"{batch + 1}.delta", b"12")
         write_durably(place / "spark" / "offsets" / str(batch), ENTRY)
         write_durably(place / "spark" / "commits" / str(batch), b"v1\n{}")
-        outcomes.append(SnapshotProcess(place, SnapshotReason.CHANGE, 2, None).outcome(lambda: False))
-        again = SnapshotProcess(place, SnapshotReason.SCHEDULE, 2, None).outcome(lambda: False)
+        outcomes.append(SnapshotProcess(place, SnapshotOrder(SnapshotReason.CHANGE, 2)).outcome(lambda: False))
+        again = SnapshotProcess(place, SnapshotOrder(SnapshotReason.SCHEDULE, 2)).outcome(lambda: False)
         assert again is not None
         assert (again.error, again.is_new) == (None, False)
     driver.close()

@@ -1,4 +1,4 @@
-"""Snapshots that a running query takes by itself, while it is killed and changed, and what others make of them."""
+"""Snapshots that a driver takes, by itself and as asked, while it is killed and changed, and what others make of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import yaml
 
 from lab.processes import Mark
 from lab.waiting import wait_until
+from millrace_api.model.snapshots import SnapshotRequest, SnapshotsReport, SnapshotState
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshots import (
@@ -27,6 +28,7 @@ from millrace_jobs.checkpoint.snapshots import (
     take,
     verify,
 )
+from millrace_jobs.places import write_durably
 from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .answers import Row, assert_same, duckdb_rows, latest, with_zones
@@ -84,6 +86,56 @@ def test_a_query_that_is_killed_and_changed_goes_on_from_each_kind_of_snapshot(t
     expected = duckdb_rows(events, QUESTION.duckdb)
     for snapshot in (earlier[-1], last):
         _assert_leads_to(expected, snapshot, tmp_path, made, mark)
+
+
+@pytest.mark.slow(minutes=2)
+@pytest.mark.timeout(900)
+def test_a_snapshot_that_is_asked_for_is_taken_once_and_a_query_goes_on_from_it(tmp_path: Path) -> None:
+    events, mark, root = recording(seed=6), Mark(), tmp_path / "checkpoint"
+    pq.write_table(with_zones(events), tmp_path / "recording.parquet")
+    made = document(tmp_path, "OnUpdate")
+    made["spec"] |= {"batchInterval": "1s", "sparkConf": MAINTAINED}
+    (tmp_path / "query.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
+
+    run = _asked_run(tmp_path, "first.log", mark)
+    try:
+        run.wait_for_batch()
+        first = _answer(run, tmp_path, SnapshotRequest(name="monday", time="2026-01-31T12:00:00Z"))
+        assert first.state is SnapshotState.DONE
+        (taken,) = snapshots_of(root)
+        while Checkpoint(root).last_batch().committed == taken.batch:
+            run.sleep(0.2)
+    finally:
+        run.kill()
+    (tmp_path / "report.json").unlink()  # its driver died before the operator saw it
+    run = _asked_run(tmp_path, "second.log", mark)
+    try:
+        assert _answer(run, tmp_path, first).message == first.message
+        assert snapshots_of(root) == [verify(place_of_snapshot(root, "monday"))] == [taken]
+        again = _answer(run, tmp_path, first.model_copy(update={"time": "2026-01-31T13:00:00Z"}))
+        assert f"there is a snapshot monday of batch {taken.batch} already" in again.message
+    finally:
+        run.kill()
+    wait_until(lambda: not mark.processes(), "all processes of the run have ended")
+    _assert_leads_to(duckdb_rows(events, QUESTION.duckdb), taken, tmp_path, made, mark)
+
+
+def _asked_run(folder: Path, log: str, mark: Mark) -> Process:
+    program = Path(__file__).with_name("asked_for_snapshots.py")
+    files = (str(folder / name) for name in ("query.yaml", "request.json", "report.json"))
+    return Process(sys.executable, str(program), *files, log=folder / log, mark=mark)
+
+
+def _answer(run: Process, folder: Path, asked: SnapshotRequest) -> SnapshotRequest:
+    """Ask, and wait for the last answer."""
+    asked = SnapshotRequest(name=asked.name, time=asked.time)
+    write_durably(folder / "request.json", asked.to_json().encode())
+    while True:
+        run.sleep(0.2)
+        report = folder / "report.json"
+        answer = SnapshotsReport.from_json(report.read_text()).request if report.exists() else None
+        if answer is not None and answer.identity == asked.identity and answer.state.is_final:
+            return answer
 
 
 def _automatic(root: Path) -> list[Snapshot]:

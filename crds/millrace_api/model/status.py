@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from millrace_api.model.base import Model
 from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.snapshots import SnapshotsReport
 from millrace_api.model.upgrade import UpgradeVerdict
 
 _Text = Annotated[str, Field(max_length=4096)]
@@ -159,12 +160,15 @@ class Chain(Model):
 
 
 class RejectedSpec(Model):
-    """A spec that did not become healthy and was rolled back to the last healthy one."""
+    """A spec that is not followed: it did not become healthy, or its comparison with the last healthy one says so."""
 
     revision: str = Field(description="Revision of that spec.")
     generation: int = Field(description="Generation of that spec.")
-    time: _Time = Field(description="When it was rolled back.")
+    time: _Time = Field(description="When it was rolled back, or rejected.")
     message: _Text = Field(default="", description="Why, in a sentence.")
+    verdict: UpgradeVerdict | None = Field(
+        default=None, description="What its comparison has come to, if that rejected it before its driver was started."
+    )
     tries: int = Field(default=1, description="How often it was tried and rolled back.")
     retry_time: _Time | None = Field(
         default=None,
@@ -250,6 +254,9 @@ class Status(Model):
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     upgrade: UpgradeStatus | None = Field(
         default=None, description="The last comparison of a changed spec with the one that runs, if there was one."
+    )
+    snapshots: SnapshotsReport | None = Field(
+        default=None, description="Snapshots of the checkpoint, as the driver has last reported them."
     )
     selector: str | None = Field(default=None, description="Label selector of the executor pods.")
     answered_touch: str | None = Field(

@@ -50,9 +50,9 @@ QUERY_LABEL = "millrace.io/query"
 """Label with the name of the query that an object belongs to."""
 
 ROLE_LABEL = "millrace.io/role"
-"""Label that says what a pod of a query does: ``DRIVER``, ``EXECUTOR`` or ``PARTITIONER``."""
+"""Label that says what a pod of a query does: ``DRIVER``, ``EXECUTOR``, ``PARTITIONER`` or ``SHADOW``."""
 
-DRIVER, EXECUTOR, PARTITIONER = "driver", "executor", "partitioner"
+DRIVER, EXECUTOR, PARTITIONER, SHADOW = "driver", "executor", "partitioner", "shadow"
 
 CANARY_LABEL = "millrace.io/canary"
 """Label of a StreamQuery that no operator deploys."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from millrace_api.model.base import Model
+from millrace_api.model.base import Model, Rule
 from millrace_api.model.values import Count, Flag, PositiveDuration, Text
 
-_Number = Annotated[float, Field(ge=0, le=1e6)]
+_LONGEST_SECONDS = 86_400
 
 
 class UpgradeMode(StrEnum):
@@ -25,6 +25,16 @@ class UpgradeMode(StrEnum):
 class UpgradeSpec(Model):
     """How a changed query takes the place of the one that runs."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "duration is longer than a day",
+            "write at most 24h",
+            ("duration",),
+            None,
+            lambda spec: spec.duration.seconds <= _LONGEST_SECONDS,
+        ),
+    )
+
     mode: UpgradeMode = Field(
         default=UpgradeMode.REPLACE,
         description="Replace: at once. Shadow: when both versions have been run on the same records, with equal "
@@ -36,10 +46,12 @@ class UpgradeSpec(Model):
         description="Time from whose records both versions are compared, and the longest time that the old version "
         "may take for them.",
     )
-    slower_than: _Number = Field(
+    slower_than: Annotated[float, Field(ge=0, le=100)] = Field(
         default=1.5, description="How many times as long as the old version the new one may take."
     )
-    tolerance: _Number = Field(default=1e-9, description="Relative difference of two floats that does not count.")
+    tolerance: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Relative difference of two floats that does not count; default: a billionth."
+    )
     ignore: tuple[Annotated[Text, Field(max_length=256)], ...] = Field(
         default=(), max_length=64, description="Columns of the results that may differ."
     )

@@ -17,9 +17,9 @@ from millrace_jobs.checkpoint.snapshots import (
     SNAPSHOTS,
     Snapshot,
     SnapshotReason,
+    claim_on,
     names_of_snapshots,
     place_of_snapshot,
-    reason_of_unfinished,
     remove,
     snapshots_of,
     take,
@@ -108,7 +108,7 @@ def take_automatically(
     """
     for name in names_of_snapshots(root):
         place = root / SNAPSHOTS / name
-        if (unfinished := reason_of_unfinished(place)) is not None and unfinished.is_automatic:
+        if claim_on(place) in (SnapshotReason.SCHEDULE, SnapshotReason.CHANGE):
             remove(place)
     spark = spark_place(root)
     batch, found = SparkLog(spark).last_batch().committed, snapshots_of(root)
@@ -117,8 +117,7 @@ def take_automatically(
     newest = next((each for each in reversed(found) if each.reason.is_automatic and each.batch == batch), None)
     is_new = newest is None
     if newest is None:
-        if isinstance(root, Path):
-            _require_room(root)
+        require_room(root)
         name, names = name_at(now, reason), names_of_snapshots(root)
         same = sum(each.startswith(name) for each in names)  # of an earlier batch in this second
         newest = take(root, f"{name}-{same + 1}" if same else name, now, reason)
@@ -132,17 +131,24 @@ def take_automatically(
 def name_at(now: datetime, reason: SnapshotReason) -> str:
     """Return the name of an automatic snapshot that is taken now: names of one reason are in the order of time."""
     what = "before-change" if reason is SnapshotReason.CHANGE else "periodic"
+    return timed_name(what, now)
+
+
+def timed_name(what: str, now: datetime) -> str:
+    """Return the name of a snapshot that is taken now."""
     return f"{what}-{now.astimezone(UTC):%Y%m%d-%H%M%S}"
 
 
-def _require_room(root: Path) -> None:
-    """Check that the volume has room for all that Spark has stored.
+def require_room(root: Place) -> None:
+    """Check that the volume has room for all that Spark has stored; an object store has.
 
     A link keeps what Spark would remove, so the snapshot may come to take as much beside what Spark then stores.
 
     Raises:
         MillraceError: it has not.
     """
+    if not isinstance(root, Path):
+        return
     needed, free = sum(size for _, size in files_below(spark_place(root))), shutil.disk_usage(root).free
     if free < needed:
         message = (

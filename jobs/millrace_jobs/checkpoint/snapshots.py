@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.values import SNAPSHOT_NAME, SNAPSHOT_NAME_HINT
 from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions
 from millrace_jobs.checkpoint.object_lease import begun_entries, spark_place
 from millrace_jobs.checkpoint.snapshot_files import files_at, require_named
@@ -44,10 +45,12 @@ RESTORING = "restoring"
 _CLAIM = "taking"
 """File of a snapshot that is being taken, with its reason."""
 
+ASKED = "asked "
+"""What that reason begins with if the query's annotation asks for the snapshot, so that its driver takes it."""
+
 _KEPT = ("sources", "policies", "tables")
 """What a query goes on from beside Spark's part and the marker."""
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 _ATTEMPTS = 20
 """How often the newest batch is tried, while Spark commits the next one, or removes what this one needs."""
 
@@ -59,11 +62,13 @@ class SnapshotReason(StrEnum):
     """A person asked for it, and only a person removes it."""
     SCHEDULE = "schedule"
     CHANGE = "change"
+    COMPARISON = "comparison"
+    """Two versions are compared from it on; the comparison removes it at its end, or the next one."""
 
     @property
     def is_automatic(self) -> bool:
         """Whether the driver has taken it by itself."""
-        return self is not SnapshotReason.REQUEST
+        return self in (SnapshotReason.SCHEDULE, SnapshotReason.CHANGE)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,8 @@ class StoredFile:
 class Snapshot:
     """What a whole snapshot says of itself; its name is that of its folder.
 
-    ``checkpoint`` is the id of the one that it was taken of.
+    ``checkpoint`` is the id of the one that it was taken of. ``asked`` is when the query's annotation was first seen
+    that asked for it; empty if none did.
     """
 
     name: str
@@ -90,6 +96,7 @@ class Snapshot:
     versions: Versions | None
     files: tuple[StoredFile, ...]
     reason: SnapshotReason = SnapshotReason.REQUEST
+    asked: str = ""
 
     @property
     def bytes(self) -> int:
@@ -118,6 +125,7 @@ class Snapshot:
                 None if versions is None else Versions(**versions),
                 tuple(_stored_file(**file) for file in content["files"]),
                 SnapshotReason(content["reason"]),
+                str(content.get("asked", "")),
             )
         except (FileNotFoundError, NotADirectoryError):
             message = f"there is no snapshot {place}, or it is not whole: it has no {MANIFEST}"
@@ -151,16 +159,21 @@ def place_of_snapshot(root: Place, name: str) -> Place:
     Raises:
         MillraceError: the name cannot be that of a snapshot.
     """
-    if not _NAME.fullmatch(name):
-        hint = "write at most 63 of the characters a-z, 0-9, - and ., with a letter or digit at both ends"
-        raise MillraceError(Problem(f"{name!r} cannot be the name of a snapshot", hint))
+    if not re.fullmatch(SNAPSHOT_NAME, name):
+        raise MillraceError(Problem(f"{name!r} cannot be the name of a snapshot", SNAPSHOT_NAME_HINT))
     return root / SNAPSHOTS / name
 
 
 def take(
-    root: Place, name: str, now: datetime | None = None, reason: SnapshotReason = SnapshotReason.REQUEST
+    root: Place,
+    name: str,
+    now: datetime | None = None,
+    reason: SnapshotReason = SnapshotReason.REQUEST,
+    asked: str = "",
 ) -> Snapshot:
     """Take a snapshot of a checkpoint as of its newest committed batch; its query may run, and is not stopped.
+
+    ``reason`` and ``asked`` are those of the snapshot.
 
     Raises:
         MillraceError: there is no checkpoint or no finished batch, the name is taken, or several batches in turn ended
@@ -168,12 +181,12 @@ def take(
         OSError: the place cannot be written. No whole snapshot is left.
     """
     target = place_of_snapshot(root, name)
-    _claim(target, reason)
+    _claim(target, f"{ASKED}{asked}" if asked else reason)
     missing: FileNotFoundError | None = None
     try:
         for _ in range(_ATTEMPTS):
             try:
-                return _take(root, target, name, now or datetime.now(UTC), reason)
+                return _take(root, target, name, now or datetime.now(UTC), reason, asked)
             except FileNotFoundError as error:
                 missing = error
             for folder in ("spark", *_KEPT):
@@ -186,7 +199,7 @@ def take(
     raise MillraceError(Problem(message, "try again; if it fails again, write a longer batchInterval"))
 
 
-def _claim(target: Place, reason: SnapshotReason) -> None:
+def _claim(target: Place, reason: str) -> None:
     """Take a name, so that no other process takes a snapshot under it.
 
     Raises:
@@ -210,7 +223,7 @@ def _claim(target: Place, reason: SnapshotReason) -> None:
         raise MillraceError(Problem(message, "give this one another name, or remove that one by millrace snapshot rm"))
 
 
-def _take(root: Place, target: Place, name: str, now: datetime, reason: SnapshotReason) -> Snapshot:
+def _take(root: Place, target: Place, name: str, now: datetime, reason: SnapshotReason, asked: str) -> Snapshot:
     marker = Marker.read(root)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {root}", "millrace checkpoint ls shows those in a place"))
@@ -236,7 +249,7 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     files.append(_described(target / MARKER, MARKER))
     if isinstance(target, Path):
         _sync_folders(target)
-    snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files), reason)
+    snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files), reason, asked)
     snapshot.write(target)
     (target / _CLAIM).unlink(missing_ok=True)
     return snapshot
@@ -263,10 +276,13 @@ def names_of_snapshots(root: Place) -> list[str]:
         return []
 
 
-def reason_of_unfinished(place: Place) -> SnapshotReason | None:
-    """Return why a snapshot that is not whole is or was being taken; None if it is whole, or does not say why."""
+def claim_on(place: Place) -> str | None:
+    """Return who takes or has begun to take a snapshot that is not whole; None if it is whole or does not say.
+
+    It is a ``SnapshotReason``, or begins with ``ASKED``.
+    """
     with suppress(FileNotFoundError, ValueError):
-        return None if (place / MANIFEST).exists() else SnapshotReason((place / _CLAIM).read_text(encoding="utf-8"))
+        return None if (place / MANIFEST).exists() else (place / _CLAIM).read_text(encoding="utf-8")
     return None
 
 

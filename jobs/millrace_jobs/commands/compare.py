@@ -15,13 +15,15 @@ import typer
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.query import query_for_spark
+from millrace_jobs.comparison import EXAMPLES, TOLERANCE
 from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
 if TYPE_CHECKING:
     from millrace_api.model.values import Duration
 
-_COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "compared-version")
+RUN_COMMAND = (sys.executable, "-c", "from millrace_jobs.cli import main; main()", "compared-version")
+"""The command that runs one version."""
 
 _END_SECONDS = 8.0
 """Seconds in which a run removes its temporary files; the comparison kills it soon after."""
@@ -66,11 +68,11 @@ def compare(
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Relative difference of two floats that does not count.")
-    ] = 1e-9,
+    ] = TOLERANCE,
     slower_than: Annotated[
         float, typer.Option(min=0, help="How many times as long as the old version the new one may take.")
     ] = 1.5,
-    differences: Annotated[int, typer.Option(min=0, help="Differing rows to show for each output.")] = 10,
+    differences: Annotated[int, typer.Option(min=0, help="Differing rows to show for each output.")] = EXAMPLES,
     expect_changes: Annotated[
         bool,
         typer.Option("--expect-changes", help="ComparisonReport differences, and exit with status 0 all the same."),
@@ -101,7 +103,7 @@ def compare(
                 tolerance=tolerance,
                 bound=slower_than,
                 examples=differences,
-                command=_COMMAND,
+                command=RUN_COMMAND,
             )
             report = compared(request, lambda text: typer.echo(text, err=True))
     except MillraceError as error:
@@ -124,7 +126,7 @@ def compared_version(
     try:
         with extras_reported():
             files = [Path(file) for file in wanted.connections]
-            chosen = query_for_spark(Path(wanted.file), wanted.query, files, debug=False)
+            chosen = query_for_spark(Path(wanted.file), wanted.query, files, debug=False, in_pod=wanted.in_pod)
             with errors_located_in(Path(wanted.file), chosen.name):
                 outcome = run_version(chosen, wanted)
     except MillraceError as error:

@@ -18,29 +18,32 @@ from pathlib import Path
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.values import Duration
-from millrace_api.validation.evolution import compare as compare_versions
-from millrace_jobs.checkpoint.checkpoint import checkpoint_root
-from millrace_jobs.checkpoint.snapshots import place_of_snapshot, restore, snapshots_of
 from millrace_jobs.comparison.changed_fields import changed_fields, require_same_records
 from millrace_jobs.comparison.findings import FindingKind, OutputComparison, ResultFinding, compare_output
 from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput
 from millrace_jobs.comparison.report import BEGINNING, VersionFigures, VersionsReport
 from millrace_jobs.comparison.rows import FinalRows, final_rows
-from millrace_jobs.comparison.scratch_query import named
 from millrace_jobs.comparison.speed import SpeedRatio, speed_of
+from millrace_jobs.comparison.start import continue_from, copy_snapshot, start_of
 from millrace_jobs.comparison.version_run import VersionOutcome, VersionTask
 from millrace_jobs.disk import process_folder
 from millrace_jobs.process.signals import end_child, start_child
-from millrace_jobs.run.checkpoints import reported
-from millrace_jobs.stores.spark import use
 
 MOST_BYTES = 1 << 30
-"""Bytes of the results of both versions that are compared in memory."""
+"""Bytes of the results of both versions that are compared in memory, where there is no lower limit."""
 
 _POLL_SECONDS = 0.1
 _END_SECONDS = 10.0
 
+_PATIENCE = 2.0
+_START_SECONDS = 120.0
+"""A later run may take this many times as long as the first one, times the bound, and so many seconds more."""
+
 Say = Callable[[str], None]
+
+
+class TooSlowError(MillraceError):
+    """The new version was ended, since it took much longer than the old one may."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ class ComparedVersion:
 
     file: Path
     query: StreamQuery
+
+
+@dataclass(frozen=True)
+class ComparisonHints:
+    """What to write instead, in the words of those who asked for the comparison."""
+
+    records: str = "write a lower --records"
+    snapshot: str = "compare from an older snapshot, or with --from beginning"
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,10 @@ class VersionsRequest:
         bound: how many times as long as the old version the new one may take.
         examples: the number of differing rows to show.
         command: the command that runs a task, followed by the task's file.
+        in_pod: whether the files are the operator's, and both versions run in a pod: in its memory, and for a bounded
+            time.
+        most_bytes: bytes of the results of both versions that are compared in memory.
+        hints: what to write instead.
     """
 
     old: ComparedVersion
@@ -80,12 +95,17 @@ class VersionsRequest:
     bound: float
     examples: int
     command: Sequence[str]
+    in_pod: bool = False
+    most_bytes: int = MOST_BYTES
+    hints: ComparisonHints = ComparisonHints()
 
 
 def compare(request: VersionsRequest, say: Say) -> VersionsReport:
     """Run both versions, and compare their results; ``say`` takes a line about what happens.
 
     Raises:
+        SnapshotGoneError: the snapshot was removed before it was copied.
+        TooSlowError: the new version was ended, since it took much too long.
         MillraceError: the versions cannot be compared.
     """
     require_same_records(request.old.query, request.new.query)
@@ -102,23 +122,27 @@ class _Comparison:
     def __init__(self, request: VersionsRequest, folder: Path, lock: int, say: Say) -> None:
         self._request, self._folder, self._lock, self._say = request, folder, lock, say
         self._snapshot, self._why = start_of(request.old.query, request.new.query, request.start)
+        self._start = folder / "start"
+        self._first_seconds = 0.0
 
     def run(self) -> VersionsReport:
         request = self._request
         if self._why:
             self._say(self._why)
+        if self._snapshot is not None:
+            copy_snapshot(request.old.query, self._snapshot, self._start)
         first = self._task("old", request.old, is_first=True)
         old = self._run(first, "old", None)
         if not old.rows:
             start = "the snapshot" if self._snapshot else "the beginning of its sources"
-            hint = "compare from an older snapshot, or with --from beginning" if self._snapshot else "let some arrive"
+            hint = request.hints.snapshot if self._snapshot else "let some arrive"
             raise MillraceError(Problem(f"the old version has read no record from {start} on", hint))
         later = self._task("new", request.new)
         new = self._run(later, "new", old)
         if new.rows != old.rows:
             message = f"the new version has read {new.rows:,} records, and the old one {old.rows:,}"
             raise MillraceError(Problem(message, "compare when no file of the sources is replaced or removed"))
-        _require_bounded(first.results, later.results)
+        self._require_bounded(first, later)
         outputs, speed = self._compared(first, later), speed_of_runs(old, new)
         unsteady: tuple[OutputComparison, ...] = ()
         if speed.exceeds(request.bound) or not all(each.is_equal for each in outputs):
@@ -157,11 +181,10 @@ class _Comparison:
             records=request.records,
             seconds=None if request.within is None else request.within.seconds,
             from_beginning=self._snapshot is None,
+            in_pod=request.in_pod,
         )
         if self._snapshot is not None:
-            root = checkpoint_root(request.old.query)
-            with reported(root):
-                restore(place_of_snapshot(root, self._snapshot), task.checkpoint)
+            continue_from(self._start, task.checkpoint)
         if not is_first:
             remembered = self._folder / "old" / "checkpoint" / "sources"
             if remembered.exists():
@@ -180,10 +203,15 @@ class _Comparison:
         with log.open("wb") as output:
             command = [*self._request.command, str(file)]
             process = start_child(command, os.environ, quiet=False, pass_fds=[self._lock], output=output.fileno())
+        began = time.monotonic()
         try:
             self._wait(process, task, announced=before is not None)
+            if process.poll() is None:
+                raise _too_slow(name, time.monotonic() - began, self._first_seconds)
         finally:
             end_child(process, _END_SECONDS)
+        if before is None:
+            self._first_seconds = time.monotonic() - began
         try:
             outcome = VersionOutcome.read(task.outcome_file)
         except FileNotFoundError:
@@ -197,11 +225,21 @@ class _Comparison:
         return outcome
 
     def _wait(self, process: subprocess.Popen[bytes], task: VersionTask, *, announced: bool) -> None:
-        while process.poll() is None:
+        """Wait for the end of a run, or in a pod until a later run has taken too long."""
+        request, until = self._request, float("inf")
+        if request.in_pod and not task.is_first:
+            until = time.monotonic() + longest_seconds(self._first_seconds, request.bound)
+        while process.poll() is None and time.monotonic() < until:
             if not announced and task.waiting_file.exists():
                 self._say(_announcement(task))
                 announced = True
             time.sleep(_POLL_SECONDS)
+
+    def _require_bounded(self, *tasks: VersionTask) -> None:
+        size, most = sum(task.results.size for task in tasks), self._request.most_bytes
+        if size > most:
+            message = f"the results are {size >> 20:,} MiB, and at most {most >> 20:,} MiB are compared in memory"
+            raise MillraceError(Problem(message, self._request.hints.records))
 
     def _compared(self, old: VersionTask, new: VersionTask) -> tuple[OutputComparison, ...]:
         request = self._request
@@ -214,35 +252,16 @@ class _Comparison:
         )
 
 
-def start_of(old: StreamQuery, new: StreamQuery, wanted: str | None) -> tuple[str | None, str]:
-    """Return the snapshot that a comparison begins with, and why there is none, if that is worth a note.
+def longest_seconds(first: float, bound: float) -> float:
+    """Return the seconds that a later run may take, for those of the first one and the bound of their ratio."""
+    return _PATIENCE * max(bound, 1.0) * first + _START_SECONDS
 
-    Args:
-        old: the version whose checkpoint has the snapshots.
-        new: the version that is to go on from the same state.
-        wanted: the name of a snapshot, or BEGINNING; None for the newest one that the new version can go on from.
 
-    Raises:
-        MillraceError: the new version cannot go on from the wanted one, or the checkpoint cannot be read.
-    """
-    checkpoint = old.spec.checkpoint
-    on_volume = checkpoint is not None and checkpoint.uri is None  # which only the pods of the query have
-    if wanted == BEGINNING or (wanted is None and on_volume):
-        return None, ""
-    use(old.spec.s3, old.spec.azure)
-    root = checkpoint_root(old)
-    with reported(root):
-        found = [each.name for each in snapshots_of(root)]
-    if wanted is None and not found:
-        return None, ""
-    forbidden, _ = compare_versions(old, named(new, old.name))
-    if not forbidden:
-        return (wanted or found[-1]), ""
-    why = f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"
-    if wanted is not None:
-        hint = f"write --from {BEGINNING}"
-        raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", hint))
-    return None, f"{why}: both read the records from the beginning, and windows that began before are not compared"
+def _too_slow(name: str, seconds: float, first: float) -> MillraceError:
+    message = f"the {name} version was ended after {seconds:.0f} s: the old one took {first:.0f} s for the same records"
+    if name == "new":
+        return TooSlowError(Problem(message, "compare its plan with that of the old one by millrace explain"))
+    return MillraceError(Problem(message, "compare again when the node is less busy"))
 
 
 def _announcement(task: VersionTask) -> str:
@@ -280,13 +299,6 @@ def compare_results(
 
 def _rows_of(folder: KeptFolder, number: int, output: KeptOutput) -> FinalRows:
     return final_rows(folder.batches(number), output, folder.empty())
-
-
-def _require_bounded(*folders: KeptFolder) -> None:
-    size = sum(folder.size for folder in folders)
-    if size > MOST_BYTES:
-        message = f"the results are {size >> 20:,} MiB, and at most {MOST_BYTES >> 20:,} MiB are compared in memory"
-        raise MillraceError(Problem(message, "write a lower --records"))
 
 
 def speed_of_runs(old: VersionOutcome, new: VersionOutcome) -> SpeedRatio:

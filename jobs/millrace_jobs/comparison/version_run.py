@@ -12,11 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.comparison.fixed_batches import (
     BATCHES,
     LEAST_RECORDS,
@@ -34,6 +36,7 @@ from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
+from millrace_jobs.session import TASK_ATTEMPTS, local_session
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sources.base import Source
@@ -54,6 +57,7 @@ class VersionTask:
         records: the number of records after which the first run ends.
         seconds: the time after which the first run ends; None for no limit.
         from_beginning: whether to read topics from their beginning where the query would begin at their end.
+        in_pod: whether the file is the operator's, and the run takes the cores of one executor.
     """
 
     file: str
@@ -66,6 +70,7 @@ class VersionTask:
     records: int
     seconds: float | None
     from_beginning: bool
+    in_pod: bool = False
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -189,6 +194,14 @@ class _Endpoints(Endpoints):
             BatchEnds.add(Path(self.task.ends), positions_in(list(self._checkpoint.begun().values())))
 
 
+_IN_POD = {"spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true"}
+"""Settings of a run in a pod: all its state stores together have memory as of Spark's default, 500 MiB."""
+
+
+def _cores(spec: Spec) -> int:
+    return max(spec.executors.cores.slots, 1)
+
+
 @dataclass
 class _Platform(OneProcess):
     """This process, which times the batches, and ends the first run when it has read enough."""
@@ -197,6 +210,22 @@ class _Platform(OneProcess):
     enough: Path = Path()
     batches: list[ComparedBatch] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
+
+    def state_partitions(self, spec: Spec) -> int:
+        """Return the number of state partitions that suits the cores of the run."""
+        return spec.state_partitions(_cores(spec)) if self._in_pod else super().state_partitions(spec)
+
+    def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
+        """Return a local Spark session; that of a pod has the cores of an executor: a node has more than its own."""
+        settings = settings_of(query)
+        if self._in_pod:
+            own = {"spark.master": f"local[{_cores(query.spec)}, {TASK_ATTEMPTS}]"}
+            settings = own | _IN_POD | settings
+        return local_session(query.name, partitions, settings, workspace, quiet=quiet)
+
+    @property
+    def _in_pod(self) -> bool:
+        return self.task is not None and self.task.in_pod
 
     def copies(self, checkpoint: Checkpoint) -> None:
         """Return no folder: rows are not looked up."""

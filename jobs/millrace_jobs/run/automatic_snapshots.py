@@ -1,4 +1,4 @@
-"""The snapshots that a run takes by itself: before a change, and then by the clock, beside its batches.
+"""The snapshots that a driver takes: before a change, and then by the clock and as asked, beside its batches.
 
 Each is taken by a process of its own (``checkpoint.snapshot_process``). One that fails never ends the query.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -18,9 +18,10 @@ from millrace_api.model.deployment import SnapshotsSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.checkpoint.automatic_snapshots import SnapshotSchedule
 from millrace_jobs.checkpoint.marker import Marker, Versions
-from millrace_jobs.checkpoint.snapshot_process import SnapshotOutcome, SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotOutcome, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import SnapshotReason, snapshots_of
 from millrace_jobs.places import Place
+from millrace_jobs.run.requested_snapshots import POLL_SECONDS, RequestedSnapshots, SnapshotRequests
 
 WAIT_SECONDS = 120.0
 """Longest that a start waits for the snapshot before a change: a pod that has not started after 300 s is restarted."""
@@ -30,7 +31,7 @@ _OWN = "snapshots"
 
 
 @dataclass(frozen=True)
-class SnapshotState:
+class SnapshotFigures:
     """The automatic snapshots as metrics show them.
 
     Attributes:
@@ -55,6 +56,7 @@ class AutomaticSnapshots:
         spec: what the query asks for; None for no snapshots.
         message: shows the user a message, from any thread.
         is_lost: returns whether another process is the driver now.
+        requests: who asks for other snapshots while the query runs; None where nothing does.
     """
 
     def __init__(
@@ -63,18 +65,20 @@ class AutomaticSnapshots:
         spec: SnapshotsSpec | None,
         message: Callable[[str], None],
         is_lost: Callable[[], bool] = lambda: False,
+        requests: SnapshotRequests | None = None,
     ) -> None:
         self.message = message
         self._root, self._spec, self._is_lost = root, spec, is_lost
         self._before: tuple[str, SnapshotProcess] | None = None
         self._ended = Event()
         self._lock = Lock()
+        self._requested = None if requests is None else RequestedSnapshots(requests)
         every = None if spec is None else spec.every
-        self._state = SnapshotState(interval=None if every is None else every.seconds)
+        self._state = SnapshotFigures(interval=None if every is None else every.seconds)
         self._thread: Thread | None = None
 
     @property
-    def state(self) -> SnapshotState:
+    def state(self) -> SnapshotFigures:
         """What metrics show at present."""
         with self._lock:
             return self._state
@@ -90,7 +94,7 @@ class AutomaticSnapshots:
             marker = Marker.read(self._root)
             change = None if marker is None else change_of(marker, query)
             if change is not None:
-                self._before = change, self._process(SnapshotReason.CHANGE)
+                self._before = change, SnapshotProcess(self._root, self._order(SnapshotReason.CHANGE))
         except (MillraceError, OSError) as error:
             self._failed(f"no snapshot before a change was taken, and the query goes on: {error}")
 
@@ -112,9 +116,9 @@ class AutomaticSnapshots:
             self._note(outcome, f" before the change of {change}")
 
     def begin(self) -> None:
-        """Begin to take snapshots by the clock, in a thread that waits for each."""
-        if self._spec is not None and self._spec.every is not None:
-            self._thread = Thread(target=self._take_by_the_clock, name="automatic snapshots", daemon=True)
+        """Begin to take snapshots by the clock and as asked, in a thread that waits for each."""
+        if self._requested is not None or self._by_the_clock is not None:
+            self._thread = Thread(target=self._follow, name="automatic snapshots", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -125,22 +129,47 @@ class AutomaticSnapshots:
         if self._thread is not None:
             self._thread.join()
 
-    def _take_by_the_clock(self) -> None:
-        assert self._spec is not None
-        assert self._spec.every is not None
-        schedule = SnapshotSchedule(self._spec.every.timedelta, self._newest(), datetime.now(UTC))
-        while not self._ended.wait(schedule.seconds_left(datetime.now(UTC))):
+    @property
+    def _by_the_clock(self) -> timedelta | None:
+        """Time from one snapshot to the next; None if none is taken by the clock."""
+        return None if self._spec is None or self._spec.every is None else self._spec.every.timedelta
+
+    def _follow(self) -> None:
+        """Take what is due or asked for, one after the other, until the run ends."""
+        every = self._by_the_clock
+        schedule = None if every is None else SnapshotSchedule(every, self._newest(), datetime.now(UTC))
+        if self._requested is not None:
+            self._requested.begin(self._root)
+        while not self._ended.wait(self._pause(schedule)):
             if self._is_lost():
                 return
-            try:
-                outcome = self._process(SnapshotReason.SCHEDULE).outcome(self._ended.is_set)
-            except OSError as error:  # no process can be started
-                outcome = SnapshotOutcome(error=str(error))
-            if outcome is None:
-                return
-            self._note(outcome, "")
-            follow = schedule.failed if outcome.error else schedule.taken if outcome.name else schedule.waits
-            follow(datetime.now(UTC))
+            if self._requested is not None and (order := self._requested.next_order()) is not None:
+                outcome = self._outcome(order)
+                if outcome is not None and (message := self._requested.ended(outcome)):
+                    self.message(message)
+            if schedule is not None and schedule.seconds_left(datetime.now(UTC)) == 0:
+                self._take_by_the_clock(schedule)
+
+    def _pause(self, schedule: SnapshotSchedule | None) -> float:
+        left = POLL_SECONDS if schedule is None else schedule.seconds_left(datetime.now(UTC))
+        return left if self._requested is None else min(left, POLL_SECONDS)
+
+    def _take_by_the_clock(self, schedule: SnapshotSchedule) -> None:
+        outcome = self._outcome(self._order(SnapshotReason.SCHEDULE))
+        if outcome is None:
+            return
+        self._note(outcome, "")
+        if self._requested is not None:
+            self._requested.found(outcome)
+        follow = schedule.failed if outcome.error else schedule.taken if outcome.name else schedule.waits
+        follow(datetime.now(UTC))
+
+    def _outcome(self, order: SnapshotOrder) -> SnapshotOutcome | None:
+        """Return what an order has come to; None if the run ends before."""
+        try:
+            return SnapshotProcess(self._root, order).outcome(self._ended.is_set)
+        except OSError as error:  # no process can be started
+            return SnapshotOutcome(error=str(error))
 
     def _newest(self) -> datetime | None:
         """Return when the newest automatic snapshot was taken; None if there is none, or they cannot be read now."""
@@ -155,10 +184,10 @@ class AutomaticSnapshots:
             self._set(current_at=max(current, taken[-1].timestamp()))
         return taken[-1]
 
-    def _process(self, reason: SnapshotReason) -> SnapshotProcess:
+    def _order(self, reason: SnapshotReason) -> SnapshotOrder:
         assert self._spec is not None
         age = self._spec.max_age
-        return SnapshotProcess(self._root, reason, self._spec.keep, None if age is None else age.timedelta)
+        return SnapshotOrder(reason, self._spec.keep, None if age is None else age.seconds)
 
     def _note(self, outcome: SnapshotOutcome, why: str) -> None:
         """Show what an attempt has come to."""
@@ -182,7 +211,7 @@ class AutomaticSnapshots:
         self.message(text)
 
     def _set(self, **changes: Any) -> None:
-        self._state = SnapshotState(**vars(self._state) | changes)
+        self._state = SnapshotFigures(**vars(self._state) | changes)
 
 
 def change_of(marker: Marker, query: StreamQuery) -> str | None:

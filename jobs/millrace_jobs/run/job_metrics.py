@@ -22,7 +22,7 @@ from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.pipeline.watermark_delay import WatermarkDelay
 from millrace_jobs.plan.control import Pin
-from millrace_jobs.run.automatic_snapshots import SnapshotState
+from millrace_jobs.run.automatic_snapshots import SnapshotFigures
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -86,7 +86,7 @@ class JobMetrics(Collector):
         counts: Mapping[str, Callable[[], int]] = MappingProxyType({}),
         checkpoint: Path | None = None,
         tables: Callable[[], Mapping[str, TableState]] = dict,
-        snapshots: Callable[[], SnapshotState] = SnapshotState,
+        snapshots: Callable[[], SnapshotFigures] = SnapshotFigures,
         interval: float | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)

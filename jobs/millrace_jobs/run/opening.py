@@ -122,9 +122,9 @@ def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
 
 
 def _automatic_snapshots(setup: RunSetup, checkpoint: Checkpoint) -> AutomaticSnapshots:
-    """Return the automatic snapshots of the run; the one before a change is taken while Spark starts."""
-    wanted, message = setup.query.spec.snapshots, setup.display.message
-    snapshots = AutomaticSnapshots(checkpoint.root, wanted, message, lambda: checkpoint.lost is not None)
+    """Return the snapshots of the run; the one before a change is taken while Spark starts."""
+    wanted, message, requests = setup.query.spec.snapshots, setup.display.message, setup.platform.snapshot_requests()
+    snapshots = AutomaticSnapshots(checkpoint.root, wanted, message, lambda: checkpoint.lost is not None, requests)
     setup.at_end.callback(snapshots.close)
     if wanted is not None and checkpoint.last_batch().committed is not None:
         snapshots.before(setup.query)

@@ -23,6 +23,7 @@ _TAKEN = {
     SnapshotReason.REQUEST: "",
     SnapshotReason.SCHEDULE: ", taken by the clock",
     SnapshotReason.CHANGE: ", taken before a change",
+    SnapshotReason.COMPARISON: ", taken for a comparison",
 }
 
 

@@ -134,11 +134,12 @@ class ObjectApi:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
-        """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
-        path = _KINDS["ConfigMap"].path(owner.namespace, name)
+    def drop(self, found: Manifest) -> None:
+        """Delete an object that was observed, and no later one of its name, if it is there."""
+        metadata = found["metadata"]
+        path = _KINDS[found["kind"]].path(metadata["namespace"], metadata["name"])
         try:
-            self._client.request("DELETE", path, {}, {"preconditions": {"uid": uid}})
+            self._client.request("DELETE", path, {}, {"preconditions": {"uid": metadata["uid"]}})
         except ApiException as error:
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise

@@ -46,7 +46,7 @@ from .step import (
     Action,
     Apply,
     Drain,
-    DropConfiguration,
+    Drop,
     DropPodGroup,
     DropSecret,
     Finalize,
@@ -412,10 +412,10 @@ class Reconciler:
                 memory.new_secret = self._objects.make_secret(observed.owner)
             case DropSecret(name):
                 self._objects.drop_secret(observed.owner, name)
-            case DropConfiguration(found):
-                metadata = found["metadata"]
-                self._objects.drop_configuration(observed.owner, metadata["name"], metadata["uid"])
-                self.observations.object_gone(found)
+            case Drop(found):
+                self._objects.drop(found)
+                if found["kind"] != "Pod":  # which ends first
+                    self.observations.object_gone(found)
             case DropPodGroup():
                 self._objects.drop_pod_group(observed.owner)
                 memory.unwatched.pop((POD_GROUP, observed.owner.name), None)

@@ -31,6 +31,8 @@ from .pods.executor_failures import executor_trouble, executor_trouble_at
 from .pods.partitioners import partitioners_for, trouble_at
 from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
+from .requested_snapshots import unanswered_at, with_request
+from .shadow import missing_objects, unused_objects
 from .status import (
     VALID_BY_ITSELF,
     deleting_status,
@@ -38,6 +40,7 @@ from .status import (
     invalid_status,
     refused_status,
     status_of,
+    upgrade_to_report,
 )
 from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
 
@@ -96,8 +99,8 @@ class DropSecret:
 
 
 @dataclass(frozen=True)
-class DropConfiguration:
-    """Action that deletes a ConfigMap with the configuration of drivers that have ended."""
+class Drop:
+    """Action that deletes a ConfigMap or a pod: configurations of drivers that have ended, comparisons not needed."""
 
     found: Manifest
 
@@ -107,7 +110,7 @@ class DropPodGroup:
     """Action that deletes the PodGroup of a query that Volcano schedules no longer, which would reserve its room."""
 
 
-Action = Apply | Drain | Finalize | MakeSecret | DropSecret | DropConfiguration | DropPodGroup
+Action = Apply | Drain | Finalize | MakeSecret | DropSecret | Drop | DropPodGroup
 
 
 @dataclass(frozen=True)
@@ -255,11 +258,11 @@ def _step_to_apply(
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
-    desired = _objects(observed, target, plan, defaults, auth or _UNKNOWN)
+    desired = with_request(_objects(observed, target, plan, defaults, auth or _UNKNOWN), observed, now)
     missing = _to_apply(observed, desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
-        actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
+        actions += [Drop(each) for each in dropped]  # the next step makes them
     elif not auth:
         actions.append(MakeSecret())
     else:
@@ -271,7 +274,9 @@ def _step_to_apply(
     if healthy is not None and healthy <= now and observed.revision == target.revision and not failing:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if not missing:
-        actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
+        actions += [Drop(each) for each in unused_configurations(observed, desired)]
+    actions += [Apply(each) for each in missing_objects(observed, target.shadow, target.query, defaults)]
+    actions += [Drop(each) for each in unused_objects(observed, upgrade_to_report(observed.status, target))]
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {_shown_name(observed, each)}" for each in missing)
@@ -370,7 +375,7 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
-    times += _executors_due(observed)
+    times += [*_executors_due(observed), *unanswered_at(observed, now)]
     return _soonest(times, now)
 
 

@@ -32,7 +32,9 @@ FILES = "/etc/millrace/query"
 QUERY_FILE = f"{FILES}/query.yaml"
 """Path of the document that the driver runs."""
 
-_OPERATOR_FIELDS = frozenset({"suspend", "image", "serviceAccountName", "labels", "scheduling", "restartNonce"})
+_OPERATOR_FIELDS = frozenset(
+    {"suspend", "image", "serviceAccountName", "labels", "scheduling", "restartNonce", "upgrade"}
+)
 """Fields of a spec that only the operator uses."""
 
 _OPERATOR_PARTS = {

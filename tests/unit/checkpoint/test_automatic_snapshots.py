@@ -18,7 +18,7 @@ from lab.cache import MissingError
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import automatic_snapshots
 from millrace_jobs.checkpoint.automatic_snapshots import SnapshotSchedule, expired, take_automatically
-from millrace_jobs.checkpoint.snapshot_process import SnapshotOutcome, SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotOutcome, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
@@ -166,7 +166,7 @@ def test_a_snapshot_that_could_fill_the_volume_is_not_taken(stored, monkeypatch)
 
 
 def outcome_of(root, reason=SCHEDULE):
-    outcome = SnapshotProcess(root, reason, 10, None).outcome(lambda: False)
+    outcome = SnapshotProcess(root, SnapshotOrder(reason, 10)).outcome(lambda: False)
     assert outcome is not None
     return outcome
 
@@ -190,7 +190,7 @@ def test_the_process_takes_one_and_says_why_it_cannot(stored):
 
 
 def test_a_process_that_is_given_up_leaves_nothing_that_stays(stored):
-    process = SnapshotProcess(stored.root, SCHEDULE, 10, None)
+    process = SnapshotProcess(stored.root, SnapshotOrder(SCHEDULE, 10))
     assert process.outcome(lambda: True) is None
     assert not process.is_running
     assert outcome_of(stored.root).error is None
@@ -206,7 +206,7 @@ import json, os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from unit.checkpoint.stored import Stored
-from millrace_jobs.checkpoint.snapshot_process import SnapshotProcess
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import SnapshotReason, names_of_snapshots
 disk = Path(sys.argv[1])
 stored = Stored(disk / "checkpoint")
@@ -217,7 +217,7 @@ with (disk / "filling").open("wb") as file:
     free = os.statvfs(disk)
     file.write(bytes((free.f_bavail - 3) * free.f_frsize)); file.flush()
 def outcome():
-    return SnapshotProcess(stored.root, SnapshotReason.SCHEDULE, 10, None).outcome(lambda: False)
+    return SnapshotProcess(stored.root, SnapshotOrder(SnapshotReason.SCHEDULE, 10)).outcome(lambda: False)
 full = outcome()
 left = names_of_snapshots(stored.root)
 (disk / "filling").unlink()

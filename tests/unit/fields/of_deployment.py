@@ -256,7 +256,7 @@ def orders(asked: StreamQuery) -> object:
         with patch("millrace_jobs.run.automatic_snapshots.SnapshotProcess") as process:
             process.side_effect = lambda _, *order: ordered.append(order)
             snapshots.before(asked)
-            snapshots._process(SnapshotReason.SCHEDULE) if asked.spec.snapshots else None
+            ordered.append(snapshots._order(SnapshotReason.SCHEDULE)) if asked.spec.snapshots else None
     return ordered, snapshots.state.interval
 
 

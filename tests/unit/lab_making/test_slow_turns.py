@@ -144,6 +144,7 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
         "lakehouse/test_small_files.py::test_many_commits_to_a_delta_table_leave_few_files",
         "lakehouse/test_small_files.py::test_many_commits_to_an_iceberg_table_leave_few_files",
         "spark/test_automatic_snapshots.py::test_a_query_that_is_killed_and_changed_goes_on_from_each_kind_of_snapshot",
+        "spark/test_automatic_snapshots.py::test_a_snapshot_that_is_asked_for_is_taken_once_and_a_query_goes_on_from_it",
         "spark/test_repartition_running.py::test_a_copier_and_drivers_that_are_killed_leave_one_number_or_the_other",
         "spark/test_repartition_running.py::test_a_running_query_goes_on_with_more_partitions",
         "spark/test_sequences.py::test_results_are_those_of_one_run_whatever_befalls_the_query",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import yaml
 
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
+from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.objects.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observed_query import QueryKey
@@ -82,8 +83,7 @@ class Cluster:
         """Default image of the next operator."""
         self.reads = 0
         """How often the operator has read the query, beside its watch."""
-        self.writes, self.events, self.actions = 0, [], []
-        self.dies_at = None
+        self.writes, self.events, self.actions, self.dies_at = 0, [], [], None
         self._versions = itertools.count(1)
         self._next_uid = "u"
         self._lives = itertools.count(1)
@@ -194,11 +194,14 @@ class Cluster:
         if version is not None and version != self.objects[key]["metadata"]["resourceVersion"]:
             raise ConflictError
         held = copied(manifest) | {"extra": "the API server's"}
+        held["metadata"].setdefault("creationTimestamp", stamp(self.time))
         uid = self.objects[key]["metadata"]["uid"] if key in self.objects else f"uid {next(self._lives)}"
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
-        if APPLIED_KEY in (data := self.objects.get(key, {}).get("data", {})):  # another manager's
-            held["data"][APPLIED_KEY] = data[APPLIED_KEY]
+        data = self.objects.get(key, {}).get("data", {})
+        for entry in (APPLIED_KEY, SNAPSHOTS_KEY):  # another manager's
+            if entry in data:
+                held["data"][entry] = data[entry]
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
         self.objects[key] = held
@@ -225,9 +228,9 @@ class Cluster:
         self._act(("drop", name))
         self.secrets.discard(name)
 
-    def drop_configuration(self, owner, name, uid):
-        self._act(("drop", name))
-        assert self.objects.pop(("ConfigMap", name))["metadata"]["uid"] == uid
+    def drop(self, found):
+        self._act(("drop", found["metadata"]["name"]))
+        self.reconciler.observations.object_gone(self.objects.pop((found["kind"], found["metadata"]["name"])))
 
     def drop_pod_group(self, owner):
         self._act(("drop", POD_GROUP))

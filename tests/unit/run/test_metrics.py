@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
-from millrace_jobs.run.automatic_snapshots import SnapshotState
+from millrace_jobs.run.automatic_snapshots import SnapshotFigures
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
@@ -38,7 +38,7 @@ def scrape(metrics):
 
 def recorded(*reports):
     tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0, interval=300.0)}
-    snapshots = SnapshotState(current_at=1.7e9, interval=3600.0, seconds=2.5)
+    snapshots = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5)
     metrics = JobMetrics(
         "flights", checkpoint=Path(__file__).parent, tables=lambda: tables, snapshots=lambda: snapshots
     )
@@ -411,11 +411,11 @@ def test_a_partition_has_a_lag_until_it_is_read_to_its_end():
 
 
 def test_snapshots_are_shown_at_any_time_and_not_before_the_first():
-    state = SnapshotState(interval=3600.0)
+    state = SnapshotFigures(interval=3600.0)
     metrics = JobMetrics("flights", snapshots=lambda: state)
     assert value(metrics, "millrace_snapshot_current_time_seconds") is None
     assert value(metrics, "millrace_snapshot_interval_seconds") == 3600
-    state = SnapshotState(current_at=1.7e9, interval=3600.0, seconds=2.5)
+    state = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5)
     metrics.record(a_batch())
     assert value(metrics, "millrace_snapshot_current_time_seconds") == 1.7e9
     assert value(metrics, "millrace_snapshot_seconds") == 2.5

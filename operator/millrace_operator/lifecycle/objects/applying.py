@@ -38,8 +38,8 @@ class Objects(Protocol):
     def drop_secret(self, owner: Owner, name: str) -> None:
         """Delete a Secret of ``make_secret``, if it is there."""
 
-    def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
-        """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
+    def drop(self, found: Manifest) -> None:
+        """Delete an object that was observed, and no later one of its name, if it is there."""
 
     def drop_pod_group(self, owner: Owner) -> None:
         """Delete the PodGroup that has the name of a query, if it is there and the query's."""
