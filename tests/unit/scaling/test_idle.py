@@ -14,10 +14,10 @@ from millrace_research.arena.simulation.metrics import Fault, FaultyTime, Metric
 from millrace_research.arena.simulation.traces import steps
 from unit.scaling.deciding import BOUNDS, SETTINGS, HandMade, run, scenario
 
-FIRST = 4
+FIRST, ENOUGH = 4, 5
 STOPPED, BACK = 900.0, 2700.0
 STOPS = steps([900_000.0, 0.0, 900_000.0], [0.0, STOPPED, BACK], 3600.0)
-"""A load for four or five executors stops after 15 minutes, and comes back after half an hour."""
+"""A load for five executors stops after 15 minutes, and comes back after half an hour."""
 
 
 def stopping(until=BACK, **more):
@@ -51,9 +51,9 @@ def test_a_load_that_returns_gets_its_executors_back_and_every_record_is_compute
     again = next(each for each in policy.changes if each.time > BACK)
     assert again.plan.executors > 1
     assert again.time - BACK < 60  # three batches on a single executor
-    assert executors_at(found, STOPS.duration) == executors_at(found, STOPPED)
+    assert executors_at(found, STOPS.duration) >= ENOUGH
     assert found.rows.sum() + found.unfinished == found.arrived
-    assert found.unfinished < 4 * 300_000
+    assert found.unfinished < 4 * STOPS.peak
 
 
 def test_a_job_that_has_not_learned_anything_is_released_too():
