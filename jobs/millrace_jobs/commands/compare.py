@@ -15,6 +15,7 @@ import typer
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.query import query_for_spark
+from millrace_jobs.comparison import EXAMPLES, TOLERANCE
 from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
@@ -67,11 +68,11 @@ def compare(
     ] = None,
     tolerance: Annotated[
         float, typer.Option(min=0, help="Relative difference of two floats that does not count.")
-    ] = 1e-9,
+    ] = TOLERANCE,
     slower_than: Annotated[
         float, typer.Option(min=0, help="How many times as long as the old version the new one may take.")
     ] = 1.5,
-    differences: Annotated[int, typer.Option(min=0, help="Differing rows to show for each output.")] = 10,
+    differences: Annotated[int, typer.Option(min=0, help="Differing rows to show for each output.")] = EXAMPLES,
     expect_changes: Annotated[
         bool,
         typer.Option("--expect-changes", help="ComparisonReport differences, and exit with status 0 all the same."),

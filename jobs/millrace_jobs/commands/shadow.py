@@ -38,10 +38,13 @@ def shadow(
 
 def _compared(old: Path, new: Path) -> UpgradeReport:
     """Compare both versions, and report also why that is not possible."""
-    from millrace_jobs.comparison.upgrade_report import not_compared
+    from millrace_jobs.comparison.compare import TooSlowError
+    from millrace_jobs.comparison.upgrade_report import not_compared, too_slow
 
     try:
         return _run(old, new)
+    except TooSlowError as error:
+        return too_slow(str(error))
     except MillraceError as error:
         return not_compared(str(error))
     except Exception as error:
@@ -52,14 +55,14 @@ def _compared(old: Path, new: Path) -> UpgradeReport:
 def _run(old: Path, new: Path) -> UpgradeReport:
     from millrace_jobs.comparison.compare import ComparedVersion
     from millrace_jobs.comparison.report import as_text
-    from millrace_jobs.comparison.upgrade import compare_upgrade
+    from millrace_jobs.comparison.upgrade import compare_upgrade, heap_of
     from millrace_jobs.comparison.upgrade_report import upgrade_report
     from millrace_jobs.confinement import confine
     from millrace_jobs.run.query_file import query_of
 
     confine(new)
     before, after = (ComparedVersion(file, query_of(file, in_pod=True)) for file in (old, new))
-    _fit_pod(after.query.spec.driver.memory)
+    _fit_pod(heap_of(after.query.spec))
     found = compare_upgrade(before, after, RUN_COMMAND, typer.echo)
     typer.echo("\n".join(as_text(found)))
     images = {each.query.spec.image for each in (before, after)}

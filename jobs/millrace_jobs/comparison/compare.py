@@ -35,7 +35,15 @@ MOST_BYTES = 1 << 30
 _POLL_SECONDS = 0.1
 _END_SECONDS = 10.0
 
+_PATIENCE = 2.0
+_START_SECONDS = 120.0
+"""A later run may take this many times as long as the first one, times the bound, and so many seconds more."""
+
 Say = Callable[[str], None]
+
+
+class TooSlowError(MillraceError):
+    """The new version was ended, since it took much longer than the old one may."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,8 @@ class VersionsRequest:
         bound: how many times as long as the old version the new one may take.
         examples: the number of differing rows to show.
         command: the command that runs a task, followed by the task's file.
-        in_pod: whether the files are the operator's, and both versions run in a pod, in the memory of that.
+        in_pod: whether the files are the operator's, and both versions run in a pod: in its memory, and for a bounded
+            time.
         most_bytes: bytes of the results of both versions that are compared in memory.
         hints: what to write instead.
     """
@@ -96,6 +105,7 @@ def compare(request: VersionsRequest, say: Say) -> VersionsReport:
 
     Raises:
         SnapshotGoneError: the snapshot was removed before it was copied.
+        TooSlowError: the new version was ended, since it took much too long.
         MillraceError: the versions cannot be compared.
     """
     require_same_records(request.old.query, request.new.query)
@@ -113,6 +123,7 @@ class _Comparison:
         self._request, self._folder, self._lock, self._say = request, folder, lock, say
         self._snapshot, self._why = start_of(request.old.query, request.new.query, request.start)
         self._start = folder / "start"
+        self._first_seconds = 0.0
 
     def run(self) -> VersionsReport:
         request = self._request
@@ -192,10 +203,15 @@ class _Comparison:
         with log.open("wb") as output:
             command = [*self._request.command, str(file)]
             process = start_child(command, os.environ, quiet=False, pass_fds=[self._lock], output=output.fileno())
+        began = time.monotonic()
         try:
             self._wait(process, task, announced=before is not None)
+            if process.poll() is None:
+                raise _too_slow(name, time.monotonic() - began, self._first_seconds)
         finally:
             end_child(process, _END_SECONDS)
+        if before is None:
+            self._first_seconds = time.monotonic() - began
         try:
             outcome = VersionOutcome.read(task.outcome_file)
         except FileNotFoundError:
@@ -209,7 +225,11 @@ class _Comparison:
         return outcome
 
     def _wait(self, process: subprocess.Popen[bytes], task: VersionTask, *, announced: bool) -> None:
-        while process.poll() is None:
+        """Wait for the end of a run, or in a pod until a later run has taken too long."""
+        request, until = self._request, float("inf")
+        if request.in_pod and not task.is_first:
+            until = time.monotonic() + longest_seconds(self._first_seconds, request.bound)
+        while process.poll() is None and time.monotonic() < until:
             if not announced and task.waiting_file.exists():
                 self._say(_announcement(task))
                 announced = True
@@ -230,6 +250,18 @@ class _Comparison:
             tolerance=request.tolerance,
             examples=request.examples,
         )
+
+
+def longest_seconds(first: float, bound: float) -> float:
+    """Return the seconds that a later run may take, for those of the first one and the bound of their ratio."""
+    return _PATIENCE * max(bound, 1.0) * first + _START_SECONDS
+
+
+def _too_slow(name: str, seconds: float, first: float) -> MillraceError:
+    message = f"the {name} version was ended after {seconds:.0f} s: the old one took {first:.0f} s for the same records"
+    if name == "new":
+        return TooSlowError(Problem(message, "compare its plan with that of the old one by millrace explain"))
+    return MillraceError(Problem(message, "compare again when the node is less busy"))
 
 
 def _announcement(task: VersionTask) -> str:

@@ -186,8 +186,10 @@ def _in_common(rows: pa.Table, others: pa.Table, key: tuple[str, ...] | None) ->
         yield "; the other one has no rows at all"
         return
     for name in key or rows.schema.names:
-        if rows.column(name).null_count == rows.num_rows and not others.column(name).null_count:
-            yield f"; all of them have NULL in {_shown(name)}, and none of the other version's"
+        nulls = others.column(name).null_count
+        if rows.column(name).null_count == rows.num_rows and nulls < others.num_rows:
+            more = "" if nulls else ", and none of the other version's"
+            yield f"; all of them have NULL in {_shown(name)}{more}"
 
 
 def _shift(compared: ComparedRows, old: pa.Table, new: pa.Table) -> str:

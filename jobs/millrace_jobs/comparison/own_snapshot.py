@@ -27,6 +27,10 @@ OLDEST = timedelta(days=1)
 """Age of the oldest snapshot to begin with: a topic may not have the records since an older one any more."""
 
 
+_NAME = "comparison"
+"""First part of the names of the snapshots that comparisons take."""
+
+
 def usable_snapshot(found: Sequence[Snapshot], duration: timedelta, now: datetime) -> Snapshot | None:
     """Return the newest snapshot since which ``duration`` has passed; None if it is too old, or does not exist.
 
@@ -49,14 +53,21 @@ def has_state(root: Place) -> bool:
 
 def remove_left_over(root: Place) -> list[str]:
     """Remove the snapshots of comparisons that were killed, whole or not; return their names."""
-    whole = {each.name for each in snapshots_of(root) if each.reason is SnapshotReason.COMPARISON}
-    removed = []
-    for name in names_of_snapshots(root):
-        place = place_of_snapshot(root, name)
-        if name in whole or claim_on(place) == SnapshotReason.COMPARISON:
-            remove(place)
-            removed.append(name)
-    return removed
+    whole = {each.name: each.reason for each in snapshots_of(root)}
+    found = [
+        name
+        for name in names_of_snapshots(root)
+        if (whole[name] if name in whole else _reason_of_rest(root, name)) == SnapshotReason.COMPARISON
+    ]
+    for name in found:
+        remove(place_of_snapshot(root, name))
+    return found
+
+
+def _reason_of_rest(root: Place, name: str) -> str | None:
+    """Return why a snapshot that is not whole was taken; of one that was being removed, only its name says that."""
+    reason = claim_on(place_of_snapshot(root, name))
+    return SnapshotReason.COMPARISON if reason is None and name.startswith(f"{_NAME}-") else reason
 
 
 @contextmanager
@@ -66,7 +77,7 @@ def own_snapshot(root: Place, now: datetime) -> Iterator[Snapshot]:
     Raises:
         MillraceError: it cannot be taken; in a folder, also if the volume may become full of it.
     """
-    name = timed_name("comparison", now)
+    name = timed_name(_NAME, now)
     with reported(root):
         require_room(root)
     try:
@@ -74,5 +85,13 @@ def own_snapshot(root: Place, now: datetime) -> Iterator[Snapshot]:
             taken = take(root, name, now, SnapshotReason.COMPARISON)
         yield taken
     finally:
-        with suppress(MillraceError, OSError):  # it was not taken, or the next comparison removes it
-            remove(place_of_snapshot(root, name))
+        try:
+            _remove(root, name)
+        except SystemExit:  # a signal while it is removed
+            _remove(root, name)
+            raise
+
+
+def _remove(root: Place, name: str) -> None:
+    with suppress(MillraceError, OSError):  # it was not taken, or the next comparison removes it
+        remove(place_of_snapshot(root, name))

@@ -12,7 +12,7 @@ from millrace_api.validation.evolution import compare as compare_versions
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.checkpoint.snapshots import (
     MANIFEST,
-    names_of_snapshots,
+    SnapshotReason,
     place_of_snapshot,
     restore,
     snapshots_of,
@@ -26,7 +26,7 @@ _SPARK = "spark"
 
 
 class SnapshotGoneError(MillraceError):
-    """A snapshot was removed before it was copied, as by the retention of the query."""
+    """A snapshot does not exist any more: the retention of the query may have removed it before it was copied."""
 
 
 def obstacle(old: StreamQuery, new: StreamQuery) -> str:
@@ -60,7 +60,7 @@ def start_of(old: StreamQuery, new: StreamQuery, wanted: str | None) -> tuple[st
     use(old.spec.s3, old.spec.azure)
     root = checkpoint_root(old)
     with reported(root):
-        found = [each.name for each in snapshots_of(root)]
+        found = [each.name for each in snapshots_of(root) if each.reason is not SnapshotReason.COMPARISON]
     if wanted is None and not found:
         return None, ""
     why = obstacle(old, new)
@@ -76,20 +76,17 @@ def copy_snapshot(old: StreamQuery, name: str, target: Path) -> None:
     """Make a checkpoint of a snapshot of the old version's, once for all runs: retention may remove it meanwhile.
 
     Raises:
-        SnapshotGoneError: it was removed before it was copied.
-        MillraceError: it does not exist, is damaged, or cannot be read.
+        SnapshotGoneError: it does not exist, as if it was removed before it was copied.
+        MillraceError: it is damaged, or cannot be read.
     """
-    root = checkpoint_root(old)
-    with reported(root):
-        existed = name in names_of_snapshots(root)
+    place = place_of_snapshot(checkpoint_root(old), name)
     try:
-        with reported(root):
-            restore(place_of_snapshot(root, name), target)
+        with reported(place):
+            restore(place, target)
     except MillraceError as error:
-        with reported(root):
-            is_there = (place_of_snapshot(root, name) / MANIFEST).exists()
-        if existed and not is_there:
-            raise SnapshotGoneError(*error.problems) from None
+        with reported(place):
+            if not (place / MANIFEST).exists():
+                raise SnapshotGoneError(*error.problems) from None
         raise
 
 

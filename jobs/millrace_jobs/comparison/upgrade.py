@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.upgrade import UpgradeSpec
+from millrace_api.model.values import ByteSize
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.checkpoint.snapshots import snapshots_of
+from millrace_jobs.comparison import EXAMPLES, TOLERANCE
 from millrace_jobs.comparison.changed_fields import require_same_records
 from millrace_jobs.comparison.compare import MOST_BYTES, ComparedVersion, ComparisonHints, Say, VersionsRequest, compare
 from millrace_jobs.comparison.own_snapshot import has_state, own_snapshot, remove_left_over, usable_snapshot
@@ -24,8 +26,6 @@ from millrace_jobs.comparison.start import SnapshotGoneError, from_beginning_sin
 from millrace_jobs.run.checkpoints import reported
 from millrace_jobs.stores.spark import use
 
-_TOLERANCE = 1e-9
-_EXAMPLES = 10
 _ATTEMPTS = 3
 """How often a snapshot is chosen, while the query's retention removes those that were chosen."""
 
@@ -62,7 +62,7 @@ def compare_upgrade(
     wanted = new.query.spec.upgrade or UpgradeSpec()
     old, new = (replace(each, query=_without_upgrade(each.query)) for each in (old, new))
     require_same_records(old.query, new.query)
-    request = _request(old, new, wanted, command)
+    request = request_of(old, new, wanted, command)
     for attempt in count(1):
         with _start(old.query, new.query, wanted.duration.timedelta, say, wait) as start:
             if start.note:
@@ -83,11 +83,11 @@ def _without_upgrade(query: StreamQuery) -> StreamQuery:
     return query.model_copy(update={"spec": query.spec.model_copy(update={"upgrade": None})})
 
 
-def _request(
+def request_of(
     old: ComparedVersion, new: ComparedVersion, wanted: UpgradeSpec, command: Sequence[str]
 ) -> VersionsRequest:
+    """Return what a spec asks of its comparison, but for the start."""
     # no version runs while their results are compared, which takes several times their size
-    memory = new.query.spec.driver.memory.bytes
     return VersionsRequest(
         old=old,
         new=new,
@@ -96,14 +96,19 @@ def _request(
         records=wanted.records,
         within=wanted.duration,
         ignored=frozenset(wanted.ignore),
-        tolerance=_TOLERANCE if wanted.tolerance is None else wanted.tolerance,
+        tolerance=TOLERANCE if wanted.tolerance is None else wanted.tolerance,
         bound=wanted.slower_than,
-        examples=_EXAMPLES,
+        examples=EXAMPLES,
         command=command,
         in_pod=True,
-        most_bytes=min(MOST_BYTES, memory // 4),
+        most_bytes=min(MOST_BYTES, heap_of(new.query.spec).bytes // 4),
         hints=_HINTS,
     )
+
+
+def heap_of(spec: Spec) -> ByteSize:
+    """Return the memory of Java in a comparison: one process does the work of the driver and of an executor."""
+    return max(spec.driver.memory, spec.executors.memory, key=lambda size: size.bytes)
 
 
 @contextmanager

@@ -42,6 +42,11 @@ def not_compared(problem: str) -> UpgradeReport:
     return UpgradeReport(verdict=UpgradeVerdict.NOT_COMPARED, message=_cut(problem, MAX_CHARACTERS))
 
 
+def too_slow(problem: str) -> UpgradeReport:
+    """Return the report of a new version that did not come to its end."""
+    return UpgradeReport(verdict=UpgradeVerdict.SLOWER, message=_cut(problem, MAX_CHARACTERS))
+
+
 def fitted(report: UpgradeReport) -> str:
     """Return a report as JSON of at most MAX_BYTES, with as much of the message as fits."""
     room = len(report.message)

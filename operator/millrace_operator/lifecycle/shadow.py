@@ -34,7 +34,7 @@ START_DEADLINE = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
-class Shadow:
+class ShadowRun:
     """A comparison that precedes the replacement of the driver: how far it is, and the changed query."""
 
     status: UpgradeStatus
@@ -55,7 +55,7 @@ class Shadow:
         return ProgressingReason.COMPARING, message
 
 
-def shadow_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> Shadow | None:
+def shadow_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> ShadowRun | None:
     """Return the comparison that precedes the replacement of the driver; None if none does.
 
     None does where the driver of the last healthy spec does not run, or has not computed for long: the change may be
@@ -78,8 +78,8 @@ def shadow_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> Sha
         start = UpgradeStatus(
             revision=revision(query.spec), generation=observed.generation, pod=name, start_time=format_time(now)
         )
-        return Shadow(start, query)
-    return Shadow(before if before.verdict is not None else _followed(observed, before, query, now), query)
+        return ShadowRun(start, query)
+    return ShadowRun(before if before.verdict is not None else _followed(observed, before, query, now), query)
 
 
 def is_asked_for(spec: Spec) -> bool:
@@ -111,19 +111,20 @@ def is_compared(observed: ObservedQuery, spec: Spec) -> bool:
     return upgrade is not None and upgrade.verdict is None and upgrade.revision == revision(spec)
 
 
-def compared_at(observed: ObservedQuery, shadow: Shadow) -> datetime | None:
+def compared_at(observed: ObservedQuery, shadow: ShadowRun) -> datetime | None:
     """Return when to look at the pod of a comparison again, if no event comes before; None without a pod."""
     pod = _own_pod(observed, shadow.status.pod)
     return None if pod is None or not shadow.is_running else created(pod) + START_DEADLINE
 
 
 def missing_objects(
-    observed: ObservedQuery, shadow: Shadow | None, running: StreamQuery, defaults: PodDefaults
+    observed: ObservedQuery, shadow: ShadowRun | None, running: StreamQuery, defaults: PodDefaults
 ) -> list[Manifest]:
     """Return the objects of a comparison that runs, as far as they do not exist."""
     if shadow is None or not shadow.is_running:
         return []
-    desired = shadow_objects(running, shadow.changed, observed.owner, defaults, shadow.status.pod)
+    confinement = observed.permissions.confinement(shadow.changed, observed.owner.namespace)
+    desired = shadow_objects(running, shadow.changed, observed.owner, defaults, shadow.status.pod, confinement)
     return [each for each in desired if (each["kind"], each["metadata"]["name"]) not in observed.objects]
 
 

@@ -22,7 +22,7 @@ from .observed_query import ObservedQuery
 from .pods.driver_health import healthy_from
 from .pods.driver_runs import FailedRuns, failed_runs_of, pod_missing_since
 from .rollback import retry_after, setback_at, setback_of
-from .shadow import Shadow, compared_at, is_compared, is_passed, is_reconsidered, shadow_of
+from .shadow import ShadowRun, compared_at, is_compared, is_passed, is_reconsidered, shadow_of
 
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
@@ -52,7 +52,7 @@ class DriverTarget:
     retried: RejectedSpec | None = None
     waits: str = ""
     turn: ConnectionTurn | None = None
-    shadow: Shadow | None = None
+    shadow: ShadowRun | None = None
     updates: Mapping[str, ConnectionUpdate] = field(default_factory=dict)
     requeue_at: datetime | None = None
 
@@ -159,7 +159,7 @@ def _rolled_back(observed: ObservedQuery, query: StreamQuery, rejected: Rejected
     return replace(_as_healthy(observed, query, now), rejected=rejected, requeue_at=due)
 
 
-def _in_shadow(observed: ObservedQuery, query: StreamQuery, shadow: Shadow, now: datetime) -> DriverTarget:
+def _in_shadow(observed: ObservedQuery, query: StreamQuery, shadow: ShadowRun, now: datetime) -> DriverTarget:
     """Return the last healthy spec while another one is compared with it, and if the comparison rejects that."""
     status = shadow.status
     if status.verdict is None:

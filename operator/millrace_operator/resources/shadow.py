@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from millrace_api.model.confinement import CONFINEMENT_FILE, Confinement
 from millrace_api.model.streamquery import DRIVER, SHADOW, StreamQuery
 from millrace_api.model.upgrade import UpgradeSpec
 
@@ -46,24 +47,32 @@ def comparison_id(query: StreamQuery) -> str:
 
 
 def shadow_objects(
-    running: StreamQuery, changed: StreamQuery, owner: Owner, defaults: PodDefaults, pod: str
+    running: StreamQuery,
+    changed: StreamQuery,
+    owner: Owner,
+    defaults: PodDefaults,
+    pod: str,
+    confinement: Confinement | None = None,
 ) -> list[Manifest]:
     """Return the ConfigMap with both versions, and the pod of this name that compares them.
 
     The pod is that of a driver of the changed version, with the room of an executor beside its own, without a right in
     the cluster. One that shares a volume with the driver runs on its node, since many volumes are of one node.
+    ``confinement`` is what it has to enforce. Each version names its image, since both run in that of the changed one.
     """
     files: dict[str, str] = {}
     secrets: dict[str, set[str]] = {}
     for name, query in (("old.yaml", running), ("new.yaml", changed)):
         document, needed = mounted_query(query)
-        if query is changed:
-            document = document | {"spec": document["spec"] | {"upgrade": _asked(query)}}
-        files[name] = to_yaml(document)
+        asked = {"upgrade": _asked(query)} if query is changed else {}
+        image = {"image": query.spec.image or defaults.image}
+        files[name] = to_yaml(document | {"spec": document["spec"] | image | asked})
         secrets |= {secret: secrets.get(secret, set()) | keys for secret, keys in needed.items()}
+    if confinement is not None:
+        files[CONFINEMENT_FILE] = confinement.to_json()
     config_map = owner.manifest("v1", "ConfigMap", owner.shadow(comparison_id(changed)), {})
     config_map |= {"immutable": True, "data": files}
-    template = driver_pod(changed, owner, defaults, secrets)
+    template = driver_pod(_with_code_of(running, changed), owner, defaults, secrets)
     template = with_configuration(template, DRIVER, config_map["metadata"]["name"])
     containers = [
         _container(each, changed) if each["name"] == DRIVER else each for each in template["spec"]["containers"]
@@ -85,6 +94,12 @@ def shadow_objects(
     annotations = {name: value for name, value in kept.items() if not name.startswith("prometheus.io/")}
     made["metadata"] |= {"labels": labels, "annotations": annotations | {REVISION: revision(changed.spec)}}
     return [config_map, made]
+
+
+def _with_code_of(running: StreamQuery, changed: StreamQuery) -> StreamQuery:
+    """Return the changed query with the code of both, for the pod to mount."""
+    code = (*(running.spec.code or ()), *(changed.spec.code or ()))
+    return changed.model_copy(update={"spec": changed.spec.model_copy(update={"code": code or None})})
 
 
 def longest_seconds(upgrade: UpgradeSpec) -> int:

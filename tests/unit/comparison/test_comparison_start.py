@@ -4,27 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.snapshots import Snapshot, place_of_snapshot
 from millrace_jobs.comparison.start import start_of
 
-SQL = "SELECT window.start AS since, city, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), city"
-
-
-def query(checkpoint: dict[str, str], sql: str = SQL, name: str = "trips") -> StreamQuery:
-    source = {
-        "files": {"path": "in", "format": "csv"},
-        "schema": "at TIMESTAMP, city STRING",
-        "watermark": {"column": "at", "delay": "10s"},
-    }
-    spec: dict[str, Any] = {"sources": {"trips": source}, "query": {"sql": sql}, "sink": {"console": {}}}
-    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": name}}
-    return StreamQuery.model_validate(document | {"spec": spec | {"checkpoint": checkpoint}})
+from .compared_queries import SQL, query
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from millrace_api.model.status import UpgradeStatus
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.model.upgrade import UpgradeVerdict
+from millrace_jobs.comparison.compare import ComparedVersion
+from millrace_jobs.comparison.upgrade import request_of
 from millrace_operator.lifecycle.shadow import is_asked_for, is_passed
-from millrace_operator.resources.shadow import comparison_id, longest_seconds
+from millrace_operator.resources.shadow import longest_seconds
 
 from .documents import ON_CLUSTER
 from .probe import ABSENT, Probe, probes, written
@@ -28,6 +31,14 @@ def passes(asked: StreamQuery) -> bool:
     return is_passed(DIFFERS, asked.spec)
 
 
+def compared(asked: StreamQuery) -> tuple[object, ...]:
+    """Return what a comparison is asked for."""
+    assert asked.spec.upgrade is not None
+    version = ComparedVersion(Path("query.yaml"), asked)
+    request = request_of(version, version, asked.spec.upgrade, ())
+    return request.records, request.tolerance, request.ignored
+
+
 def seconds(asked: StreamQuery) -> int:
     """Return after how many seconds a comparison is given up."""
     assert asked.spec.upgrade is not None
@@ -43,4 +54,4 @@ def of_upgrades() -> Iterator[Probe]:
     parts = {"duration": ("10m", "1h"), "slowerThan": (1.5, 3)}
     yield from probes(base, seconds, "spec.upgrade", **parts)
     again = {"records": (1_000_000, 500), "tolerance": (ABSENT, 0.001), "ignore": ([], ["n"])}
-    yield from probes(base, comparison_id, "spec.upgrade", **again)
+    yield from probes(base, compared, "spec.upgrade", **again)

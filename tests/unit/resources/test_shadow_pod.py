@@ -3,10 +3,12 @@
 import pytest
 import yaml
 
+from millrace_api.model.confinement import CONFINEMENT_FILE, Confinement
 from millrace_api.validation.loading import read_query
 from millrace_operator.resources.names import Owner
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.resources.shadow import shadow_objects
+from millrace_operator.resources.spec_changes import REVISION, revision
 
 from .cases import SECURED, SMALLEST
 
@@ -27,10 +29,15 @@ TEMPLATE = """\
 """
 
 
-def made(new, old=SMALLEST):
+def read(text):
+    return read_query(yaml.safe_load(text))
+
+
+def made(new, old=SMALLEST, confinement=None):
     """The ConfigMap and the pod of a comparison."""
-    queries = [read_query(yaml.safe_load(text)) for text in (old, new)]
-    return shadow_objects(*queries, OWNER, PodDefaults("example.org/jobs"), OWNER.shadow("0" * 10, 1))
+    queries = [read(text) for text in (old, new)]
+    pod = OWNER.shadow("0" * 10, 1)
+    return shadow_objects(*queries, OWNER, PodDefaults("example.org/jobs"), pod, confinement)
 
 
 def container(pod, name="driver"):
@@ -57,6 +64,20 @@ def test_it_has_no_right_in_the_cluster():
     _, pod = made(SMALLEST + SHADOW)
     assert pod["spec"]["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in pod["spec"]
+
+
+def test_it_is_confined_as_a_driver_is():
+    confined = Confinement(folders=("/data",), logins=(), functions=())
+    config_map, _ = made(SMALLEST + SHADOW, confinement=confined)
+    assert Confinement.from_json(config_map["data"][CONFINEMENT_FILE]) == confined
+    assert CONFINEMENT_FILE not in made(SMALLEST + SHADOW)[0]["data"]
+
+
+def test_each_version_names_its_image():
+    config_map, pod = made(SMALLEST + SHADOW + "  image: example.org/jobs:2\n")
+    images = [yaml.safe_load(config_map["data"][file])["spec"]["image"] for file in ("old.yaml", "new.yaml")]
+    assert images == ["example.org/jobs", "example.org/jobs:2"]
+    assert container(pod)["image"] == "example.org/jobs:2"
 
 
 def test_it_has_the_identity_in_a_cloud_that_the_query_has():
@@ -99,6 +120,14 @@ def test_both_versions_find_their_secrets():
     for file, login in (("old.yaml", "kafka-login"), ("new.yaml", "later-login")):
         sasl = yaml.safe_load(config_map["data"][file])["spec"]["sources"]["trips"]["kafka"]["sasl"]
         assert sasl["password"] == {"file": f"/etc/millrace/secrets/{login}/password"}
+
+
+def test_both_versions_find_their_code():
+    code = "  code: [{configMap: {name: %s, key: fares.py}, sha256: '" + "0" * 64 + "'}]\n"
+    _, pod = made(SMALLEST + SHADOW + code % "fares-2", old=SMALLEST + code % "fares-1")
+    paths = {each["mountPath"] for each in container(pod)["volumeMounts"]}
+    assert {f"/etc/millrace/code/{name}" for name in ("fares-1", "fares-2")} <= paths
+    assert pod["metadata"]["annotations"][REVISION] == revision(read(SMALLEST + SHADOW + code % "fares-2").spec)
 
 
 @pytest.mark.parametrize("more", ["  executors: {memory: 4g}\n", "  driver: {memory: 4g}\n"])
