@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -42,7 +43,10 @@ _FILE_RECORDS = 250_000
 
 @dataclass(frozen=True)
 class RepartitionFigure:
-    """One round; times in seconds. ``repeated`` is the number of batches that the copy had to repeat."""
+    """One round; times in seconds. ``repeated`` is the number of batches that the copy had to repeat.
+
+    ``load`` is the machine's load average in the minute before the command ended: a pause on a busy machine is longer.
+    """
 
     keys: int
     command: float
@@ -51,6 +55,7 @@ class RepartitionFigure:
     interval: float
     during: float
     pause: float
+    load: float
 
 
 @dataclass
@@ -110,7 +115,7 @@ class RepartitionBench:
                 first = len(_written(out))
                 began = time.time()
                 said = _millrace("state", "repartition", str(file), "--partitions", str(AFTER))
-                took = time.time() - began
+                took, load = time.time() - began, os.getloadavg()[0]
                 more = len(_written(out)) + 5
                 wait_until(lambda: len(_written(out)) > more, "the query goes on", seconds=120)
             finally:
@@ -119,9 +124,11 @@ class RepartitionBench:
             wait_until(lambda: _counted(out) >= feed.records, "all records are in results", seconds=300)
             assert process.poll() is None, log.read_text(encoding="utf-8")
         assert _counted(out) == feed.records, f"{_counted(out)} records in results of {feed.records}"
-        return self._figure(_written(out), first, began, took, said)
+        return self._figure(_written(out), first, began, took, said, load)
 
-    def _figure(self, times: list[float], first: int, began: float, took: float, said: str) -> RepartitionFigure:
+    def _figure(
+        self, times: list[float], first: int, began: float, took: float, said: str, load: float
+    ) -> RepartitionFigure:
         gaps = [after - before for before, after in itertools.pairwise(times)]
         before = gaps[first - _SETTLED : first]
         during = [gap for gap, end in zip(gaps, times[1:], strict=True) if began < end < began + took]
@@ -129,7 +136,7 @@ class RepartitionBench:
         copied = float(said.split(" partitions in ")[1].split()[0])
         repeated = int(said.split("repeated ")[1].split()[0])
         interval, slowed = statistics.median(before), statistics.median(during)
-        return RepartitionFigure(self.keys, took, copied, repeated, interval, slowed, max(around))
+        return RepartitionFigure(self.keys, took, copied, repeated, interval, slowed, max(around), load)
 
     def _query(self, folder: Path) -> dict[str, object]:
         spec = {
@@ -169,7 +176,7 @@ def _counted(out: Path) -> int:
     """Return the records that the newest results of all keys count, each key once."""
     files = out / "batch-*.parquet"
     newest = f"SELECT key, arg_max(n, _batch_id) AS n FROM read_parquet('{files}') GROUP BY key"
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"memory_limit": "1GB"}) as connection:
         found = connection.execute(f"SELECT sum(n) FROM ({newest})").fetchone()
     assert found is not None
     return int(found[0])
@@ -177,7 +184,9 @@ def _counted(out: Path) -> int:
 
 def show(figures: list[RepartitionFigure], console: Console) -> None:
     """Print a row for each round."""
-    table = Table("keys", "command s", "copy s", "batches repeated", "batch s", "during s", "pause s", "pause batches")
+    table = Table(
+        "keys", "command s", "copy s", "batches repeated", "batch s", "during s", "pause s", "pause batches", "load"
+    )
     for each in figures:
         table.add_row(
             f"{each.keys:,}",
@@ -188,6 +197,7 @@ def show(figures: list[RepartitionFigure], console: Console) -> None:
             f"{each.during:.2f}",
             f"{each.pause:.2f}",
             f"{each.pause / each.interval:.1f}",
+            f"{each.load:.0f}",
         )
     console.print(table)
 

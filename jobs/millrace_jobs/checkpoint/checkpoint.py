@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,26 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
+from millrace_jobs.checkpoint.changeable_state import ChangeableState
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
 from millrace_jobs.checkpoint.forks import begin_from
 from millrace_jobs.checkpoint.lease import FolderLease
-from millrace_jobs.checkpoint.marker import MARKER, Marker, Renumbered, Versions, checkpoint_above
-from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
+from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
+from millrace_jobs.checkpoint.object_lease import ObjectLease
 from millrace_jobs.checkpoint.snapshots import is_being_restored, require_no_snapshot
 from millrace_jobs.checkpoint.spark_folder import (
-    PARTITIONS,
     SparkLog,
-    adopt,
     damaged,
     possible_folders,
     recover,
     remove_outdated,
-    swap_in_copy,
 )
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.stores.clients import AZURE
 from millrace_jobs.stores.objects import ObjectPath
 
@@ -51,19 +48,15 @@ COPIES = "copies"
 """The folder for local copies in the checkpoint of a run on this machine."""
 
 
-class Checkpoint(SparkLog):
+class Checkpoint(ChangeableState):
     """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Place) -> None:
-        super().__init__(partial(spark_place, root))
-        self.root = root
+        super().__init__(root)
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
-        self._sink_has_changed = False
         self._is_new = False
         self._lock: FolderLock | None = None
-        self._lease: FolderLease | ObjectLease | None = None
-        self._marker: Marker | None = None
 
     def open(self, query: StreamQuery, partitions: int | None = None) -> None:
         """Take the checkpoint for this query, and create it if it does not exist; ``adopt`` completes the takeover.
@@ -195,11 +188,6 @@ class Checkpoint(SparkLog):
             if now.spec.sources.get(name) != source:
                 remove_all(self.source_folder(name))
 
-    def _write_marker(self, marker: Marker) -> None:
-        with may_be_away(self.root):
-            marker.write(self.root)
-        self._marker = marker
-
     def adopt(self, query: StreamQuery) -> tuple[str, ...]:
         """Record this query as the checkpoint's owner, once it was opened, compiled, and its sink prepared.
 
@@ -214,18 +202,6 @@ class Checkpoint(SparkLog):
             self._write_marker(adopted)
         remarks, self._remarks, self._sink_has_changed = self._remarks, (), False
         return remarks
-
-    def last_batch(self) -> LastBatch:
-        """Return the last batch begun and the last committed, and whether their results went to another sink.
-
-        While this process holds the lease of an object store, the lease has the batch that was begun last: an old
-        driver may have written another entry to Spark's log.
-        """
-        last = replace(super().last_batch(), elsewhere=self._sink_has_changed)
-        renumbered = None if self._marker is None else self._marker.renumbered
-        if renumbered is not None and last.committed == renumbered.batch:
-            last = replace(last, results=renumbered.results)
-        return replace(last, begun=self._lease.begun) if isinstance(self._lease, ObjectLease) else last
 
     def batch(self, number: int) -> ResultBatch:
         """Return a batch that was begun, with the lease check that its sink may call."""
@@ -245,51 +221,6 @@ class Checkpoint(SparkLog):
     def id(self) -> str:
         """The unique id of the checkpoint, generated when it was created."""
         return self._require_marker().id
-
-    @property
-    def state_partitions(self) -> int:
-        """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
-        return int(self.settings().get(PARTITIONS, self._require_marker().state_partitions))
-
-    def replace_spark(self, copy: Path) -> None:
-        """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
-
-        Raises:
-            MillraceError: another process is the driver, or may be.
-            OSError: it cannot be replaced. It is then as before, or the next driver completes the change.
-        """
-        self._note_renumbered()
-        if isinstance(self.spark, Path):
-            swap_in_copy(self.spark)
-            return
-        assert isinstance(self._lease, ObjectLease)
-        self._lease.replace_spark(copy)
-        self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
-
-    def adopt_spark(self, copy: Path) -> bool:
-        """Put a copy of Spark's part in a folder in force, while Spark runs and the query does not.
-
-        Returns:
-            False if the copy is gone, and nothing has changed.
-        """
-        assert isinstance(self.spark, Path)
-        self._note_renumbered()
-        place = adopt(self.spark, copy)
-        if place is None:
-            return False
-        self.spark, self._entries = place, LogEntries(place)
-        point_to_own_schemas(place)
-        return True
-
-    def _note_renumbered(self) -> None:
-        """Record that a copy, in which a repartition is one batch more, is about to be Spark's part."""
-        last = self.last_batch()
-        assert last.committed is not None, "its last batch is finished"
-        self._write_marker(replace(self._require_marker(), renumbered=Renumbered(last.committed + 1, last.known)))
-
-    def note_state_partitions(self, partitions: int) -> None:
-        """Record the number of state partitions in the marker, after it has changed in Spark's log."""
-        self._write_marker(replace(self._require_marker(), state_partitions=partitions))
 
     @property
     def layout(self) -> Mapping[str, Any] | None:
@@ -316,15 +247,6 @@ class Checkpoint(SparkLog):
         """Record that the state holds no results back after a batch."""
         if self.released != batch:
             self._write_marker(replace(self._require_marker(), released=batch))
-
-    def require_lease(self) -> None:
-        """Ensure that this process is still the driver.
-
-        Raises:
-            MillraceError: another process is the driver, or may be.
-        """
-        if self._lease is not None:
-            self._lease.check()
 
     def begin(self, batch: int, planned: Callable[[int], str]) -> None:
         """Ensure that this process is still the driver, before the first task of a batch.
@@ -413,12 +335,6 @@ class Checkpoint(SparkLog):
             self._lease = None
             if self._lock is not None:
                 self._lock.release()
-
-    def _require_marker(self) -> Marker:
-        if self._marker is None:
-            self._marker = Marker.read(self.root)
-        assert self._marker is not None, "the checkpoint has not been opened"
-        return self._marker
 
 
 def checkpoint_root(query: StreamQuery) -> Place:

@@ -90,8 +90,9 @@ class Handover:
         return _read(self.folder / _REQUEST)
 
     def stop_at(self, batch: int) -> None:
-        """Report that the query has stopped after a batch."""
-        _write(self.folder / _STOPPED, batch)
+        """Report that the query has stopped after a batch, to a copier that may have ended and removed its folder."""
+        with suppress(FileNotFoundError):
+            _write(self.folder / _STOPPED, batch)
 
     def stopped_at(self) -> int | None:
         """The batch after which the query has stopped; None while it runs."""

@@ -2,8 +2,8 @@
 
 1. Spark's part of the checkpoint is copied as of a finished batch, and repartitioned (``state``).
 2. The copy repeats the batches that the query has finished since, until it is as far (``following``).
-3. The driver stops the query after a batch. The copy repeats that batch. The driver puts the copy in the place of its
-   state, and goes on (``checkpoint.handover``, ``state_switch``).
+3. The driver stops the query after a batch, which the copy repeats meanwhile. The driver puts the copy in the place of
+   its state, and goes on (``checkpoint.handover``, ``state_switch``).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from millrace_api.sql.varying import call_of_the_run
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.handover import Handover
 from millrace_jobs.checkpoint.marker import Marker
-from millrace_jobs.checkpoint.spark_folder import SparkLog
+from millrace_jobs.checkpoint.spark_folder import SparkLog, folder_in_force
 from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.places import files_below
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import output_keys
-from millrace_jobs.queries.state_layout import continue_from, recorded_aggregates, spec_to_continue
+from millrace_jobs.queries.state_layout import continue_from, recorded_aggregates, spec_to_continue, windows_after
 from millrace_jobs.run.assembly import RunQuery
 from millrace_jobs.run.following import Follower
 from millrace_jobs.run.inputs import open_sources, user_schemas
@@ -50,6 +50,15 @@ _ASKED_SECONDS = 180.0
 """Seconds in which a driver has to switch: it looks several times a second, but not while it starts again."""
 
 _POLL_SECONDS = 0.02
+
+_FIRST_BATCH_SECONDS = 30.0
+"""Seconds that the query has for its first batch on the new state, before the copier uses the processors to end."""
+
+_READY_TO_LOAD = {
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+}
+"""Settings by which the driver finds a recent snapshot of each state store, with few changes to apply to it."""
 
 _ROUNDS, _MOST_BEHIND = 5, 10
 """Rounds of repeating without coming nearer, after which the copy must be at most so many batches behind."""
@@ -119,6 +128,8 @@ class _Copier:
 
     def run(self) -> None:
         began = time.monotonic()
+        for name, value in _READY_TO_LOAD.items():
+            self.spark.conf.set(name, value)
         batch = self.handover.link()
         point_to_own_schemas(self.handover.copy)
         repartition_copy(self.spark, self.handover.copy, self.partitions)
@@ -136,8 +147,8 @@ class _Copier:
         sources = open_sources(_without_dead_letters(query.spec), root / "sources", self.workspace)
         spec = with_flat_times(query.spec)
         continued = spec_to_continue(spec, checkpoint.layout)
-        held = recorded_aggregates(checkpoint.layout)
-        compiled = compile_query(self.spark, continued, user_schemas(spec, sources), held)
+        held, after = recorded_aggregates(checkpoint.layout), windows_after(checkpoint.layout)
+        compiled = compile_query(self.spark, continued, user_schemas(spec, sources), held, after)
         compiled, _ = continue_from(compiled, continued.query.sql, checkpoint.layout)
         keys = output_keys(compiled, spec)
         sink = open_sinks(query, keys, checkpoint.id, lambda *_: None, results=compiled.result)
@@ -159,7 +170,11 @@ class _Copier:
         self.say(f"repeated {follower.batch - first} batches in {_since(began)}")
 
     def _hand_over(self, follower: Follower) -> None:
-        """Ask the driver to stop, let the copy have its last batch, and wait until the driver has gone on."""
+        """Ask the driver to stop, let the copy have its last batch, and wait until the driver has gone on.
+
+        Until the driver has stopped, the copy repeats each batch as soon as the log has its records and plan, beside
+        the driver: a driver that dies in that batch is replaced by one that repeats it, too.
+        """
         handover = self.handover
         handover.ask(self.partitions)
         asked, offered = time.monotonic(), -1
@@ -170,16 +185,25 @@ class _Copier:
                 raise _refused(f"the driver has not switched to the copy within {_ASKED_SECONDS:.0f} s")
             stopped = handover.stopped_at()
             if stopped is None:
-                follower.catch_up(follower.original.last_batch().committed or 0)  # a driver that has died is replaced
+                follower.catch_up(follower.original.last_batch().begun or 0)
             elif stopped != offered:
                 handover.take_back()
                 follower.catch_up(stopped)
                 follower.stop()
+                _require_same_query(self.query, handover.original.parent)  # another driver may have another one
                 handover.offer(stopped)
                 offered = stopped
             time.sleep(_POLL_SECONDS)
         if Checkpoint(handover.original.parent).state_partitions != self.partitions:
             raise _refused("the driver goes on with its own state, and its log says why")
+        self._wait_for_first_batch(offered + 1)
+
+    def _wait_for_first_batch(self, adopted: int) -> None:
+        """Leave the processors to the query until it has finished a batch after the one that it has adopted."""
+        log = SparkLog(folder_in_force(self.handover.original.parent))
+        until = time.monotonic() + _FIRST_BATCH_SECONDS
+        while (log.last_batch().committed or 0) <= adopted and time.monotonic() < until and is_running(self.query):
+            time.sleep(_POLL_SECONDS)
 
     def _newest(self, follower: Follower) -> int:
         newest = follower.original.last_batch().committed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ class StateSwitch:
         self._checkpoint = checkpoint
         self._handover = Handover(checkpoint.root) if isinstance(checkpoint.root, Path) else None
         self._patience = patience
+        self._outdated: Path | None = None
         if self._handover is not None:
             self._handover.clear_abandoned()
 
@@ -52,6 +55,7 @@ class StateSwitch:
                 return f"the state partitions stay as they are: {why}"
             time.sleep(_POLL_SECONDS)
         checkpoint.require_lease()
+        outdated = checkpoint.spark
         try:
             is_there = checkpoint.adopt_spark(handover.copy)
         except OSError as error:
@@ -62,8 +66,20 @@ class StateSwitch:
         if not is_there:
             return "the state partitions stay as they are: the process that made the copy has removed it"
         checkpoint.note_state_partitions(partitions)
+        assert isinstance(outdated, Path)
+        self._outdated = outdated
         handover.withdraw()
         return f"state partitions: {before} -> {partitions}, after {time.monotonic() - began:.1f} s for the last batch"
+
+    def clean_up(self) -> None:
+        """Remove the state as it was before the switch; call it after the first batch since.
+
+        The results would wait for the removal of many files otherwise, so it also has a thread of its own. The next
+        driver removes what is left.
+        """
+        if self._outdated is not None:
+            threading.Thread(target=shutil.rmtree, args=(self._outdated, True), daemon=True).start()
+            self._outdated = None
 
     def _why_not(self, began: float, stop_requested: Callable[[], bool]) -> str:
         assert self._handover is not None

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import a_query
+from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.handover import Handover
@@ -65,7 +66,14 @@ class ReplacingLog(Log):
 
 
 def write_batch(spark: Path, batch: int, partitions: int, more: list[int]) -> None:
-    """A finished batch, whose state has some entries more than the one before."""
+    """A finished batch, whose state has some entries more than the one before.
+
+    They are written first: they stand for its records, too, which a copy can read once the batch has begun.
+    """
+    store = spark / "state" / "0" / "0"
+    store.mkdir(parents=True, exist_ok=True)
+    known = json.loads((store / f"{batch}.changelog").read_text()) if batch else []
+    (store / f"{batch + 1}.changelog").write_text(json.dumps([*known, *more]))
     log = ReplacingLog(SimpleNamespace(spark=spark))
     log.begin(batch, offset(batch))
     entry = spark / "offsets" / str(batch)
@@ -73,10 +81,6 @@ def write_batch(spark: Path, batch: int, partitions: int, more: list[int]) -> No
     conf = {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": str(partitions)}}
     entry.write_text("\n".join([version, json.dumps(conf), *offsets]))
     (spark / "offsets" / f".{batch}.crc").unlink()
-    store = spark / "state" / "0" / "0"
-    store.mkdir(parents=True, exist_ok=True)
-    known = json.loads((store / f"{batch}.changelog").read_text()) if batch else []
-    (store / f"{batch + 1}.changelog").write_text(json.dumps([*known, *more]))
     log.commit(batch)
 
 
@@ -220,6 +224,67 @@ def test_a_query_goes_on_with_its_own_state_where_no_copy_comes(tmp_path: Path) 
     handover.ask(AFTER)
     handover.end()
     assert not query.switch.is_requested()
+    query.end()
+
+
+def test_the_old_state_stays_until_a_batch_has_followed_the_switch(tmp_path: Path) -> None:
+    query = Query(tmp_path / "checkpoint")
+    handover = Handover(query.root)
+    handover.begin()
+    batch = handover.link()
+    write_batch(handover.copy, batch + 1, AFTER, [])
+    Repeating(handover).catch_up(batch)
+    handover.ask(AFTER)
+    handover.offer(batch)
+    query.messages.append(query.switch.switch(lambda: False))
+    assert query.checkpoint.spark == query.root / "spark-1"
+    assert (query.root / "spark").is_dir()
+    query.batch()
+    query.switch.clean_up()
+    wait_until(lambda: not (query.root / "spark").exists(), "the old state is removed")
+    assert state_of(query.root / "spark-1") == [0, 1]
+    handover.end()
+    query.end()
+
+
+def test_a_batch_that_has_only_begun_is_repeated_before_the_driver_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_state, "is_running", lambda _: True)
+    query = Query(tmp_path / "checkpoint")
+    query.batch()
+    write_batch(query.root / "spark", 2, BEFORE, [2])
+    commit = query.root / "spark" / "commits" / "2"
+    commit.rename(tmp_path / "commit")  # the driver is at work on the batch, whose plan and records are in its log
+    thread = copier(query, None)
+    wait_until(lambda: query.switch.is_requested(), "the copier asks for the switch")
+    copied = SparkLog(query.root / "repartitioned" / "spark")
+    wait_until(lambda: copied.last_batch().committed == 3, "the copy has the batch")
+    (tmp_path / "commit").rename(commit)
+    query.done = 3
+    while thread.is_alive():
+        query.batch()
+        thread.join(0.005)
+    assert query.checkpoint.state_partitions == AFTER
+    assert state_of(query.root / "spark-1") == [*range(query.done)]
+    query.end()
+
+
+def test_a_driver_that_runs_another_query_by_now_keeps_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_state, "is_running", lambda _: True)
+    query = Query(tmp_path / "checkpoint")
+    query.batch()
+    thread = copier(query, None)
+    wait_until(lambda: query.switch.is_requested(), "the copier asks for the switch")
+    changed = a_query("spec", "batchInterval", value="7s")
+    query.checkpoint.adopt(changed)  # the same, with what an upgrade has changed
+    query.batch()
+    thread.join()
+    assert query.messages == ["the state partitions stay as they are: the process that made the copy has ended"]
+    assert query.checkpoint.state_partitions == BEFORE
+    assert state_of(query.root / "spark") == [0, 1, 2]
     query.end()
 
 
