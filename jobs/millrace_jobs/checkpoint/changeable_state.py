@@ -74,9 +74,11 @@ class ChangeableState(SparkLog):
             False if the copy is gone, and nothing has changed.
         """
         assert isinstance(self.spark, Path)
+        before = self._require_marker()
         self._note_renumbered(layout)
         place = adopt(self.spark, copy)
         if place is None:
+            self._write_marker(before)
             return False
         self.spark, self._entries, self._marker = place, LogEntries(place), Marker.read(self.root)
         point_to_own_schemas(place)
@@ -88,6 +90,15 @@ class ChangeableState(SparkLog):
         assert last.committed is not None, "its last batch is finished"
         numbers = Renumbered(last.committed + 1, last.known)
         self._write_marker(self._require_marker().before_copy(self.spark, numbers, layout))
+
+    def _forget_change_not_made(self) -> None:
+        """Take back what a dead process has recorded of a copy that never took the place of the original.
+
+        Otherwise the next batch, which has the number of the copy's last one, would count as the change.
+        """
+        marker, committed = self._require_marker(), super().last_batch().committed
+        if marker.renumbered is not None and (committed is None or committed < marker.renumbered.batch):
+            self._write_marker(replace(marker, renumbered=None))
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""
