@@ -84,9 +84,7 @@ class Cluster:
         self.reads = 0
         """How often the operator has read the query, beside its watch."""
         self.writes, self.events, self.actions, self.dies_at = 0, [], [], None
-        self._versions = itertools.count(1)
-        self._next_uid = "u"
-        self._lives = itertools.count(1)
+        self._versions, self._lives, self._next_uid = itertools.count(1), itertools.count(1), "u"
         self.start_operator()
 
     # Actions of users.
@@ -199,9 +197,7 @@ class Cluster:
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
         data = self.objects.get(key, {}).get("data", {})
-        for entry in (APPLIED_KEY, SNAPSHOTS_KEY):  # another manager's
-            if entry in data:
-                held["data"][entry] = data[entry]
+        held.get("data", {}).update({each: data[each] for each in (APPLIED_KEY, SNAPSHOTS_KEY) if each in data})
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
         self.objects[key] = held
