@@ -50,6 +50,15 @@ class Counting:
         self.query.wait_until_settled()
         self.wait_for_progress()
 
+    def pause(self) -> None:
+        """Write no more records, and wait until those before are counted."""
+        self._load.rate = 0.0
+        self.wait_for_progress()
+
+    def resume(self) -> None:
+        """Write records again."""
+        self._load.rate = RATE
+
     def stop(self) -> None:
         """Stop producing records."""
         self._load.stop()

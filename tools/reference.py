@@ -22,7 +22,7 @@ from textwrap import dedent
 from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, WIDE_COLUMNS, Schema, openapi_schema
 from millrace_api.model.changes import Effect
 from millrace_api.model.connections import CONNECTION_KIND
-from millrace_api.model.snapshots import SNAPSHOT_ANNOTATION, SnapshotState
+from millrace_api.model.snapshots import SNAPSHOT_ANNOTATION, SnapshotRequestState
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuration
@@ -83,7 +83,7 @@ def reference() -> str:
         f"Another annotation, `{SNAPSHOT_ANNOTATION}`, asks for a snapshot by its name, or with `-` before the name "
         "for its removal: [snapshots.md](../snapshots.md#on-kubernetes). `status.snapshots.request.state` says how far "
         "it is:",
-        _table(("state", "meaning"), _in_code(docstrings(SnapshotState))),
+        _table(("state", "meaning"), _in_code(docstrings(SnapshotRequestState))),
         "## Conditions",
         *(part for name, reasons in _reasons().items() for part in _condition(name, reasons)),
         "## Scaling decisions",

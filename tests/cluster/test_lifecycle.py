@@ -91,6 +91,26 @@ def test_an_executor_with_notice_ends_by_itself_and_each_record_counts_once(coun
     assert not query.status.get("attempts")
 
 
+@pytest.mark.slow(minutes=7)
+def test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_then(counting: Counting) -> None:
+    """Spark runs no batch then: the driver says that it has nothing to do, and the operator takes that for a rate of 0."""
+    query = counting.query
+    counting.start(executors={"initial": 2, "min": 1, "max": 2}, scaling={"mode": "Active"})
+    counting.wait_for_executors(2)
+    driver = query.driver_uid
+    counting.pause()
+    query.wait(lambda status: status["plan"]["executors"] == 1, "it goes to its minimum")
+    assert query.status["lastScaling"]["reason"] == "ScaleIn"
+    counting.wait_for_executors(1)
+
+    counting.resume()
+    counting.wait_for_records()
+    counting.wait_for_progress()
+    counting.check()
+    assert (query.driver_uid, query.runs) == (driver, 1)
+    assert not query.status.get("attempts")
+
+
 @pytest.mark.slow(minutes=4)
 def test_a_query_that_cannot_go_on_is_refused_and_computes_under_another_name(counting: Counting) -> None:
     query = counting.query

@@ -15,7 +15,7 @@ import yaml
 
 from lab.processes import Mark
 from lab.waiting import wait_until
-from millrace_api.model.snapshots import SnapshotRequest, SnapshotsReport, SnapshotState
+from millrace_api.model.snapshots import SnapshotRequest, SnapshotRequestState, SnapshotsReport
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshots import (
@@ -101,7 +101,7 @@ def test_a_snapshot_that_is_asked_for_is_taken_once_and_a_query_goes_on_from_it(
     try:
         run.wait_for_batch()
         first = _answer(run, tmp_path, SnapshotRequest(name="monday", time="2026-01-31T12:00:00Z"))
-        assert first.state is SnapshotState.DONE
+        assert first.state is SnapshotRequestState.DONE
         (taken,) = snapshots_of(root)
         while Checkpoint(root).last_batch().committed == taken.batch:
             run.sleep(0.2)

@@ -272,7 +272,8 @@ class Story:
         return {name: content for name, content in files_of(self.root).items() if name != "lease.json"}
 
     def _refuse_unknown(self) -> None:
-        changed = replace(self.version, aggregates=(*self.version.aggregates, UNKNOWN))
+        aggregates = (*self.version.aggregates, UNKNOWN)  # refused, since WHERE changes with it
+        changed = replace(self.version, aggregates=aggregates, grade=self.version.grade + 1)
         before = self._kept()
         refused = self.project.millrace("run", self._query(version=changed), "--available-now")
         refused.assert_failed(f"the state has no values of {CALLS[UNKNOWN].replace('sum', 'SUM')} from the records")

@@ -37,7 +37,7 @@ class SnapshotOrigin(StrEnum):
     CHANGE = "Change"
 
 
-class SnapshotState(StrEnum):
+class SnapshotRequestState(StrEnum):
     """How far a request is."""
 
     PENDING = "Pending"
@@ -52,7 +52,7 @@ class SnapshotState(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether nothing more happens."""
-        return self in (SnapshotState.DONE, SnapshotState.FAILED)
+        return self in (SnapshotRequestState.DONE, SnapshotRequestState.FAILED)
 
 
 class ReportedSnapshot(Model):
@@ -74,7 +74,7 @@ class SnapshotRequest(Model):
 
     name: Annotated[str, Field(max_length=64)] = Field(description="Value of the annotation, shortened.")
     time: Timestamp = Field(description="When it was first seen.")
-    state: SnapshotState = Field(default=SnapshotState.PENDING, description="How far it is.")
+    state: SnapshotRequestState = Field(default=SnapshotRequestState.PENDING, description="How far it is.")
     message: Annotated[str, Field(max_length=1024)] = Field(default="", description="What it waits for or has come to.")
 
     @property

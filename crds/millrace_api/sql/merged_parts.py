@@ -24,9 +24,11 @@ AVERAGED_DIGITS = 14
 LONGEST_WINDOW = 36_500 * 86_400_000_000
 """Microseconds; the ends of longer windows may not be times that Arrow and Python can hold."""
 
+DEVIATIONS = (exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.VariancePop)
+"""Aggregates of deviations from a mean."""
+
 _HELD_BACK = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
-_DEVIATIONS = (exp.Stddev, exp.StddevSamp, exp.StddevPop, exp.Variance, exp.VariancePop)
-_MERGED = (*_HELD_BACK, exp.ApproxDistinct, *_DEVIATIONS)
+_MERGED = (*_HELD_BACK, exp.ApproxDistinct, *DEVIATIONS)
 """Aggregates of which routed queries merge parts, the first ones also where rows are held back."""
 
 _NESTED = (exp.DType.ARRAY, exp.DType.MAP, exp.DType.STRUCT)
@@ -49,7 +51,7 @@ def merges_parts(parts: Outline, sources: Collection[str], columns: Sequence[Col
     keys = [parse_expression(key) for key in parts.keys]
     calls = [parse_expression(text) for text in parts.aggregates]
     calls = [call.this if isinstance(call, exp.Filter) else call for call in calls]
-    if not keys and any(isinstance(call, _DEVIATIONS) for call in calls):
+    if not keys and any(isinstance(call, DEVIATIONS) for call in calls):
         return False
     known = _HELD_BACK if holds_back else _MERGED
     return _groups(keys, types) and all(isinstance(call, known) and _splits(call, types) for call in calls)

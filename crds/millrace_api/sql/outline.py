@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +32,7 @@ class Outline:
     ``state`` holds the SQL of each part that determines the state, by the name of the part; it is empty if the query
     has no state. Columns of the state have no names, so the order of keys and aggregates matters to Spark's own plan.
     ``where`` is the filter, and ``keys`` are those of GROUP BY. ``aggregates`` are the calls in that order, in the
-    spelling of ``aggregate_text``.
+    spelling of ``aggregate_text``; HAVING reads those in ``filtering``.
 
     ``layout`` has the parts that determine the state as checkpoints record them: no name has quotes, and only functions
     that sqlglot knows are aggregates. These are in the order of ``recorded``: each level of an expression before the
@@ -45,6 +45,7 @@ class Outline:
     keys: tuple[str, ...] = ()
     aggregates: tuple[str, ...] = ()
     recorded: tuple[str, ...] = ()
+    filtering: tuple[str, ...] = ()
 
 
 def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
@@ -68,9 +69,10 @@ def outline(parsed: ParsedQuery, columns: AbstractSet[str]) -> Outline:
         return {**clauses, AGGREGATES: ", ".join(aggregates)}
 
     state, texts = parts(calls), tuple(map(to_sql, keys))
+    filtering = tuple(_aggregates(list(_read_by_having(query, aliases)), by_level=False))
     _as_recorded(query)
     known = _aggregates(items, by_level=True, known=True)
-    return Outline(state, where, parts(known) if keys or known else {}, texts, calls, recorded)
+    return Outline(state, where, parts(known) if keys or known else {}, texts, calls, recorded, filtering)
 
 
 def aggregate_text(call: str) -> str:
@@ -101,6 +103,16 @@ def _resolved(node: exp.Expr, items: Sequence[exp.Expr], aliases: dict[str, exp.
     if isinstance(node, exp.Column):
         return aliases.get(node.name, node)
     return node
+
+
+def _read_by_having(query: exp.Select, aliases: Mapping[str, exp.Expr]) -> Iterator[exp.Expr]:
+    """Yield HAVING, and the items of the SELECT list that it reads by their aliases."""
+    read, unseen = list(filter(None, [query.args.get("having")])), dict(aliases)
+    while read:
+        node = read.pop()
+        yield node
+        names = (column.parts[0].name for column in node.find_all(exp.Column))
+        read += [unseen.pop(name) for name in names if name in unseen]
 
 
 def _aggregates(items: Sequence[exp.Expr], *, by_level: bool, known: bool = False) -> list[str]:

@@ -6,12 +6,13 @@ the sink, and which results are shown.
 
 Where Millrace merges the groups, each aggregate has columns of its own in the state. A changed query finds them by the
 call of the aggregate, so its aggregates may come in another order. Those that it no longer has are still counted in the
-state, so a query can have them back, with whole values.
+state, so a query can have them back, with whole values. Those that it adds count in later windows: see
+``added_aggregates``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from millrace_api.sql.merged_parts import merges_parts
 from millrace_api.sql.outline import AGGREGATES, Outline, columns_in, outline
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.schema_ddl import Column, parse_schema
+from millrace_api.validation.added_aggregates import remark_on_added, why_not_added
 
 FIELDS = dict(checkpoint_changes(StreamQuery))
 """Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
@@ -46,7 +48,7 @@ class ForbiddenChange:
 
 
 def compare(
-    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None = None
+    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None = None, partial: Collection[str] = ()
 ) -> tuple[tuple[ForbiddenChange, ...], tuple[str, ...]]:
     """Return the forbidden changes of a query, and remarks on changes that are allowed but have side effects.
 
@@ -55,13 +57,14 @@ def compare(
         now: the changed query.
         held: the aggregates that have columns in the state, spelled as by ``outline.aggregate_text``; empty if columns
             cannot be found by their aggregate. None without a look at the checkpoint: then it has those of ``before``.
+        partial: those of them that were added to the state, which lacks their records of earlier windows.
     """
     forbidden, remarks = [], []
     for field, old, new in differences(before.to_document(), now.to_document()):
         change = change_of(field)
         reason = change.value
         if change is CheckpointChange.SQL and old and new:
-            objections, missing, notes = _compare_sql(before, now, held)
+            objections, missing, notes = _compare_sql(before, now, held, partial)
             remarks += [f"{field}: {note}" for note in notes]
             reason = missing or reason
         elif change is CheckpointChange.SCHEMA and old and new:
@@ -112,7 +115,7 @@ def _types(columns: Sequence[Column], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _compare_sql(
-    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None
+    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None, partial: Collection[str]
 ) -> tuple[list[str], str | None, list[str]]:
     """Compare the SQL that built the state with the changed one.
 
@@ -128,9 +131,9 @@ def _compare_sql(
     reason, remarks = None, []
     if changed == [AGGREGATES] and _merges_parts(before, made) and _merges_parts(now, wanted) and held != ():
         known = made.aggregates if held is None else held
-        reason = _missing(now, wanted, known)
+        reason = _missing(now, made, wanted, known)
         if reason is None:
-            objections, remarks = [], _remarks(made, wanted)
+            objections, remarks = [], _remarks(made, wanted, known, partial)
     elif not changed and held == () and _moves_columns(before, now, made, wanted):
         objections, reason = (
             ["with another use of HAVING"],
@@ -158,11 +161,11 @@ def _moves_columns(before: StreamQuery, now: StreamQuery, made: Outline, wanted:
     return comes_or_goes and any(each.aggregates != each.recorded for each in (made, wanted))
 
 
-def _missing(now: StreamQuery, wanted: Outline, held: Sequence[str]) -> str | None:
+def _missing(now: StreamQuery, made: Outline, wanted: Outline, held: Sequence[str]) -> str | None:
     """Return why a state with the columns of these aggregates cannot be continued; None if it can."""
     added = [call for call in wanted.aggregates if call not in held]
-    if added:
-        return f"the state has no values of {', '.join(added)} from the records before the change"
+    if added and (why := why_not_added(now, made, wanted, added)):
+        return f"the state has no values of {', '.join(added)} from the records before the change, and {why}"
     known = _columns(now)
     for call in held:
         gone = sorted(columns_in(call) - known) if known and call not in wanted.aggregates else []
@@ -171,13 +174,16 @@ def _missing(now: StreamQuery, wanted: Outline, held: Sequence[str]) -> str | No
     return None
 
 
-def _remarks(made: Outline, wanted: Outline) -> list[str]:
+def _remarks(made: Outline, wanted: Outline, held: Sequence[str], partial: Collection[str]) -> list[str]:
     removed = [call for call in made.aggregates if call not in wanted.aggregates]
-    restored = [call for call in wanted.aggregates if call not in made.aggregates]
+    returned = [call for call in wanted.aggregates if call not in made.aggregates]
+    added = [call for call in returned if call not in held or call in partial]
+    restored = [call for call in returned if call not in added]
     remarks = [
         f"{call} is no longer in the results; the state goes on counting it, so it can return" for call in removed
     ]
-    return [*remarks, *(f"{call} has returned, with the values of all records" for call in restored)]
+    remarks += [f"{call} has returned, with the values of all records" for call in restored]
+    return [*remarks, remark_on_added(added)] if added else remarks
 
 
 def _outline(query: StreamQuery) -> Outline:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
@@ -52,11 +52,23 @@ class Part:
 
 @dataclass(frozen=True)
 class BuiltinAggregate:
-    """An aggregate call of the query, split into parts; ``finish`` is a Spark SQL expression over the merged parts."""
+    """An aggregate call of the query, split into parts; ``finish`` is a Spark SQL expression over the merged parts.
+
+    ``after`` is the start of the last window, in microseconds since 1970, of which the state lacks records: there the
+    value is NULL. None if it has all records of each window.
+    """
 
     call: str
     parts: tuple[Part, ...]
     finish: str
+    after: int | None = None
+
+    def counting_after(self, start: int | None) -> BuiltinAggregate:
+        """Return the aggregate with values only in windows that start after ``start``; None for all windows."""
+        if start is None:
+            return self
+        finish = f"CASE WHEN window.start > timestamp_micros({start}L) THEN {self.finish} END"
+        return replace(self, finish=finish, after=start)
 
 
 def compile_aggregate(

@@ -6,9 +6,11 @@ copy is in force: whichever of the two a driver then finds, it knows the last ba
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from millrace_jobs.checkpoint.lease import FolderLease
 from millrace_jobs.checkpoint.marker import Marker, Renumbered
@@ -62,28 +64,41 @@ class ChangeableState(SparkLog):
         self._lease.replace_spark(copy)
         self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
 
-    def adopt_spark(self, copy: Path) -> bool:
+    def adopt_spark(self, copy: Path, layout: Mapping[str, Any] | None = None) -> bool:
         """Put a copy of Spark's part in a folder in force, while Spark runs and the query does not.
 
+        ``layout`` is that of the state in the copy, if it is another one: both change in one step.
         The part that was in force stays where it was, until the caller or the next driver removes it.
 
         Returns:
             False if the copy is gone, and nothing has changed.
         """
         assert isinstance(self.spark, Path)
-        self._note_renumbered()
+        before = self._require_marker()
+        self._note_renumbered(layout)
         place = adopt(self.spark, copy)
         if place is None:
+            self._write_marker(before)
             return False
-        self.spark, self._entries = place, LogEntries(place)
+        self.spark, self._entries, self._marker = place, LogEntries(place), Marker.read(self.root)
         point_to_own_schemas(place)
         return True
 
-    def _note_renumbered(self) -> None:
-        """Record that a copy, in which a repartition is one batch more, is about to be Spark's part."""
+    def _note_renumbered(self, layout: Mapping[str, Any] | None = None) -> None:
+        """Record that a copy, in which the change of the state is one batch more, is about to be Spark's part."""
         last = self.last_batch()
         assert last.committed is not None, "its last batch is finished"
-        self._write_marker(replace(self._require_marker(), renumbered=Renumbered(last.committed + 1, last.known)))
+        numbers = Renumbered(last.committed + 1, last.known)
+        self._write_marker(self._require_marker().before_copy(self.spark, numbers, layout))
+
+    def _forget_change_not_made(self) -> None:
+        """Take back what a dead process has recorded of a copy that never took the place of the original.
+
+        Otherwise the next batch, which has the number of the copy's last one, would count as the change.
+        """
+        marker, committed = self._require_marker(), super().last_batch().committed
+        if marker.renumbered is not None and (committed is None or committed < marker.renumbered.batch):
+            self._write_marker(replace(marker, renumbered=None))
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

@@ -134,6 +134,7 @@ class Checkpoint(ChangeableState):
                 self._write_marker(Marker(held.id, _without_status(query), partitions))
             else:
                 self._marker = held
+                self._forget_change_not_made()
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:

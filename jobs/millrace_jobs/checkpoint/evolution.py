@@ -16,7 +16,7 @@ from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
-from millrace_jobs.queries.state_layout import held_aggregates, same_entry
+from millrace_jobs.queries.state_layout import held_aggregates, same_entry, windows_after
 from millrace_jobs.time_texts import time_text
 
 
@@ -31,7 +31,8 @@ def check_changes(
         MillraceError: the query has forbidden changes, with one problem for each.
     """
     held = tuple(map(aggregate_text, held_aggregates(layout)))
-    forbidden, remarks = compare(before, now, held)
+    partial = {call for call, start in zip(held, windows_after(layout), strict=False) if start is not None}
+    forbidden, remarks = compare(before, now, held, partial)
     if forbidden:
         made = f"the checkpoint {log.spark.parent} was made"
         hint = _hint(before, log)

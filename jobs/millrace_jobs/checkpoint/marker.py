@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.checkpoint.spark_folder import damaged
+from millrace_jobs.checkpoint.spark_folder import damaged, folder_in_force, place_of_copy
 from millrace_jobs.places import Place, write_durably
 
 MARKER = "millrace.json"
@@ -78,6 +78,17 @@ class Renumbered(NamedTuple):
     results: int
 
 
+class ExpectedLayout(NamedTuple):
+    """The layout of a state in a folder that is about to be put in force, with the numbers of its last batch.
+
+    So the layout changes in the moment in which the folder gets its name.
+    """
+
+    folder: str
+    layout: Mapping[str, Any]
+    renumbered: Renumbered
+
+
 @dataclass(frozen=True)
 class Marker:
     """The file ``millrace.json``: the identity of a checkpoint, and the query of its last run, without a status.
@@ -85,7 +96,8 @@ class Marker:
     ``id`` is generated when the checkpoint is created, and identifies it to other systems. ``layout`` describes its
     state, once that is known. ``released`` is the batch after which the state was last found to hold no results back.
     ``versions`` is None in checkpoints that were written before versions were recorded. ``renumbered`` is of the last
-    change of state partitions, and counts as long as Spark's log ends with its batch.
+    change of state partitions, and counts as long as Spark's log ends with its batch. ``expected`` is only written: a
+    marker that is read has its layout if the folder is in force.
     """
 
     id: str
@@ -95,6 +107,7 @@ class Marker:
     released: int | None = None
     versions: Versions | None = None
     renumbered: Renumbered | None = None
+    expected: ExpectedLayout | None = None
 
     @classmethod
     def read(cls, root: Place) -> Self | None:
@@ -113,6 +126,10 @@ class Marker:
             partitions = int(content["statePartitions"])
             renumbered = Renumbered(*map(int, content["renumbered"])) if content.get("renumbered") else None
             layout, released = content.get("layout"), content.get("released")
+            if content.get("expected") and isinstance(root, Path):
+                folder, expected, numbers = content["expected"]
+                if folder_in_force(root).name == folder:
+                    layout, renumbered = expected, Renumbered(*map(int, numbers))
             return cls(content["id"], query, partitions, layout, released, versions, renumbered)
         except FileNotFoundError:
             return None
@@ -123,6 +140,12 @@ class Marker:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged(path, "it is not what Millrace writes there") from None
 
+    def before_copy(self, spark: Place, numbers: Renumbered, layout: Mapping[str, Any] | None) -> Self:
+        """Return the marker to write before a changed copy takes the place of ``spark``, maybe with another layout."""
+        if layout is None or not isinstance(spark, Path):
+            return replace(self, renumbered=numbers, expected=None)
+        return replace(self, expected=ExpectedLayout(place_of_copy(spark).name, layout, numbers))
+
     def write(self, root: Place) -> None:
         """Replace the marker atomically and durably: a checkpoint without its marker is useless."""
         content = {
@@ -132,6 +155,7 @@ class Marker:
             "layout": self.layout,
             "released": self.released,
             "renumbered": self.renumbered,
+            **({} if self.expected is None else {"expected": self.expected}),
             "query": self.query.to_document(),
         }
         write_durably(root / MARKER, json.dumps(content, indent=1).encode())

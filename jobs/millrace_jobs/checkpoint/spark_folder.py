@@ -10,7 +10,8 @@ whenever a checkpoint is opened, then does the second rename, and the checkpoint
 
 While a query runs, a copy takes the place of its state under another name, ``spark-1``, ``spark-2`` and so on: the
 state stores that Spark has closed may still write to where they were. The highest number is in force. The others are
-removed after the query's next batch (``run.state_switch``), or when the checkpoint is opened.
+removed after the query's next batch (``run.state_switch``), or when the checkpoint is opened. A copy with another
+layout does so, too: the marker names the folder before it is there, so that both change in one step.
 """
 
 from __future__ import annotations
@@ -280,14 +281,19 @@ def folder_in_force(root: Path) -> Path:
 
 def adopt(spark: Path, copy: Path) -> Path | None:
     """Put a copy in force in place of ``spark``, which stays, and return where it is; None if there is no copy."""
-    root = spark.parent
-    place = root / _name(1 + max((number for number, _ in _folders(root)), default=0))
+    root, place = spark.parent, place_of_copy(spark)
     try:
         copy.rename(place)
     except FileNotFoundError:
         return None
     sync(root)
     return place
+
+
+def place_of_copy(spark: Path) -> Path:
+    """Return where a copy will be in force that takes the place of ``spark``."""
+    root = spark.parent
+    return root / _name(1 + max((number for number, _ in _folders(root)), default=0))
 
 
 def remove_outdated(spark: Path) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.upgrade import UpgradeSpec
 from millrace_api.model.values import ByteSize
@@ -22,22 +23,19 @@ from millrace_jobs.comparison.changed_fields import require_same_records
 from millrace_jobs.comparison.compare import MOST_BYTES, ComparedVersion, ComparisonHints, Say, VersionsRequest, compare
 from millrace_jobs.comparison.own_snapshot import has_state, own_snapshot, remove_left_over, usable_snapshot
 from millrace_jobs.comparison.report import BEGINNING, VersionsReport
-from millrace_jobs.comparison.start import SnapshotGoneError, from_beginning_since, obstacle
+from millrace_jobs.comparison.start import SnapshotGoneError, obstacle
 from millrace_jobs.run.checkpoints import reported
 from millrace_jobs.stores.spark import use
 
 _ATTEMPTS = 3
 """How often a snapshot is chosen, while the query's retention removes those that were chosen."""
 
+_ANOTHER_NAME = (
+    "run it beside this one under another metadata.name, with another place for its results; millrace compare --from "
+    "beginning says what differs"
+)
+
 _HINTS = ComparisonHints("write a lower spec.upgrade.records", "write a longer spec.upgrade.duration")
-
-
-@dataclass(frozen=True)
-class UpgradeStart:
-    """Where the comparison of an upgrade begins: the name of a snapshot or BEGINNING, and why with the sources."""
-
-    name: str
-    note: str = ""
 
 
 def compare_upgrade(
@@ -65,16 +63,14 @@ def compare_upgrade(
     request = request_of(old, new, wanted, command)
     for attempt in count(1):
         with _start(old.query, new.query, wanted.duration.timedelta, say, wait) as start:
-            if start.note:
-                say(start.note)
             try:
-                report = compare(replace(request, start=start.name), say)
+                report = compare(replace(request, start=start), say)
             except SnapshotGoneError as error:
                 if attempt == _ATTEMPTS:
                     raise
                 say(f"another start is chosen: {error}")
                 continue
-            return replace(report, note=start.note)
+            return report
     raise AssertionError  # the loop ends in one of these ways
 
 
@@ -114,8 +110,12 @@ def heap_of(spec: Spec) -> ByteSize:
 @contextmanager
 def _start(
     old: StreamQuery, new: StreamQuery, duration: timedelta, say: Say, wait: Callable[[float], None]
-) -> Iterator[UpgradeStart]:
-    """Choose where to begin, and remove at the end what was stored for that."""
+) -> Iterator[str]:
+    """Choose where to begin, the name of a snapshot or BEGINNING, and remove at the end what was stored for that.
+
+    Raises:
+        MillraceError: the new version cannot go on from the state, or that cannot be read.
+    """
     use(old.spec.s3, old.spec.azure)
     root = checkpoint_root(old)
     with reported(root):
@@ -123,15 +123,15 @@ def _start(
             say(f"removed the snapshot {name}, which a killed comparison has left")
         is_used, found = has_state(root), snapshots_of(root)
     now = datetime.now(UTC)
-    if why := obstacle(old, new):
-        yield UpgradeStart(BEGINNING, from_beginning_since(why))
-    elif (usable := usable_snapshot(found, duration, now)) is not None:
-        yield UpgradeStart(usable.name)
+    if is_used and (why := obstacle(old, new)):
+        raise MillraceError(Problem(f"{why}, so it cannot take the place of that", _ANOTHER_NAME))
+    if (usable := usable_snapshot(found, duration, now)) is not None:
+        yield usable.name
     elif not is_used:
-        yield UpgradeStart(BEGINNING)
+        yield BEGINNING
     else:
         seconds = duration.total_seconds()
         with own_snapshot(root, now) as taken:
             say(f"took the snapshot {taken.name}, and wait {seconds:g} s for records after it")
             wait(seconds)
-            yield UpgradeStart(taken.name)
+            yield taken.name

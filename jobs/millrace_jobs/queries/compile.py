@@ -72,9 +72,15 @@ class SparkTypes:
 
 
 def compile_query(
-    spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema], held: Sequence[str] = ()
+    spark: SparkSession,
+    spec: Spec,
+    schemas: Mapping[str, pa.Schema],
+    held: Sequence[str] = (),
+    after: Sequence[int | None] = (),
 ) -> CompiledQuery:
-    """Compile the query of a spec over sources with these schemas; ``held``: see ``routed.aggregation.aggregation_of``.
+    """Compile the query of a spec over sources with these schemas.
+
+    ``held`` and ``after``: see ``routed.aggregation.aggregation_of``.
 
     Raises:
         MillraceError: Spark does not accept the SQL, the aggregator cannot be used, or an aggregate that only the state
@@ -96,7 +102,9 @@ def compile_query(
         result = spark.sql(query.text).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators, held)
+    chosen = choose_execution(
+        spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators, held, after
+    )
     execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
     return CompiledQuery(execution, result, query.aggregates)
 
@@ -109,6 +117,7 @@ def choose_execution(
     partitions: int,
     aggregators: Aggregators,
     held: Sequence[str] = (),
+    after: Sequence[int | None] = (),
 ) -> Execution | Aggregation:
     """Return what runs the SQL of a query; an aggregation that can be routed is compiled once its types are known.
 
@@ -121,7 +130,7 @@ def choose_execution(
         types: gives the types of expressions.
         partitions: number of state partitions.
         aggregators: the query's own aggregators, by name.
-        held: see ``routed.aggregation.aggregation_of``.
+        held, after: see ``routed.aggregation.aggregation_of``.
 
     Raises:
         MillraceError: nothing can run it.
@@ -135,7 +144,7 @@ def choose_execution(
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
         aggregation = aggregation_of(
-            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators, held
+            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators, held, after
         )
     except NotRoutableError as error:
         if own:

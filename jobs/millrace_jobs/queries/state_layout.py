@@ -29,8 +29,16 @@ STAGES = "operators on tables"
 PARTITIONS = "first number of partitions"
 """Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
 
-MERGE, KEYS, AGGREGATES = "merge", "keys", "aggregates"
-"""Entries of the state layout of a routed query: what merges, the keys, and the aggregates in the order of their parts.
+MERGE, KEYS, AGGREGATES, TYPES = "merge", "keys", "aggregates", "types"
+"""Entries of the state layout of a routed query: what merges, the keys, the aggregates in the order of their parts, and
+the types of partial results.
+"""
+
+AFTER = "windows after"
+"""Entry of the state layout of a routed query whose state lacks records for some aggregates.
+
+For each aggregate, it is the start of the last window of which records are lacking, in microseconds since 1970, or
+None; see ``BuiltinAggregate.after``.
 """
 
 COLUMNS, IN_ORDER = "columns", "in the order of the aggregates"
@@ -53,6 +61,11 @@ def recorded_aggregates(layout: Mapping[str, Any] | None) -> tuple[str, ...]:
     The query is compiled with all of them. An earlier version split each spelling of a call into parts of its own.
     """
     return () if layout is None else tuple(layout.get(AGGREGATES, ()))
+
+
+def windows_after(layout: Mapping[str, Any] | None) -> tuple[int | None, ...]:
+    """Return, for each of ``recorded_aggregates``, the start of the last window of which the state lacks records."""
+    return () if layout is None else tuple(layout.get(AFTER, ()))
 
 
 def spec_to_continue(spec: Spec, before: Mapping[str, Any] | None) -> Spec:

@@ -31,7 +31,7 @@ _OWN = "snapshots"
 
 
 @dataclass(frozen=True)
-class SnapshotState:
+class SnapshotFigures:
     """The automatic snapshots as metrics show them.
 
     Attributes:
@@ -74,11 +74,11 @@ class AutomaticSnapshots:
         self._lock = Lock()
         self._requested = None if requests is None else RequestedSnapshots(requests)
         every = None if spec is None else spec.every
-        self._state = SnapshotState(interval=None if every is None else every.seconds)
+        self._state = SnapshotFigures(interval=None if every is None else every.seconds)
         self._thread: Thread | None = None
 
     @property
-    def state(self) -> SnapshotState:
+    def state(self) -> SnapshotFigures:
         """What metrics show at present."""
         with self._lock:
             return self._state
@@ -211,7 +211,7 @@ class AutomaticSnapshots:
         self.message(text)
 
     def _set(self, **changes: Any) -> None:
-        self._state = SnapshotState(**vars(self._state) | changes)
+        self._state = SnapshotFigures(**vars(self._state) | changes)
 
 
 def change_of(marker: Marker, query: StreamQuery) -> str | None:

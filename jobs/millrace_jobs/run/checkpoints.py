@@ -95,7 +95,9 @@ def copy(source: Place, target: Place) -> int:
             copied = f"spark/{name.removeprefix(spark)}" if name.startswith(spark) else name
             write_durably(within(target, copied), within(source, name).read_bytes())
         checkpoint.require_lease()
-        write_durably(target / MARKER, (source / MARKER).read_bytes())
+        marker = Marker.read(source)
+        assert marker is not None, "it is held"
+        marker.write(target)  # not its bytes: they may tell of a change of the state by the name of a folder
         return len(names) + 1
 
 

@@ -253,7 +253,10 @@ class Job:
         }
         root = checkpoint.root
         volume = root if isinstance(root, Path) else None
-        metrics = JobMetrics(self.query.name, counts, volume, tables.states, lambda: opened.snapshots.state)
+        interval = self.query.spec.batch_interval.seconds
+        metrics = JobMetrics(
+            self.query.name, counts, volume, tables.states, lambda: opened.snapshots.state, interval=interval
+        )
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(opened.sources) if waits else ""
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)

@@ -96,7 +96,10 @@ CONTRACT = (
         "Records that no result counts because the key of their table, or the event time of their window, is NULL.",
     ),
     _metric(
-        "millrace_source_lag_rows", "gauge", "rows", "Records the sources had left when the last batch was planned."
+        "millrace_source_lag_rows",
+        "gauge",
+        "rows",
+        "Records the sources had left when the last batch was planned; 0 if there was nothing to do before the first.",
     ),
     _metric(
         "millrace_source_partition_lag_rows",
@@ -292,14 +295,29 @@ CONTRACT = (
     ),
     _metric("millrace_state_updates_total", "counter", "number", "Results whose state changed."),
     _metric("millrace_state_partitions", "gauge", "number", "State partitions, each of which is a task of the merge."),
-    _metric("millrace_plan_epoch", "gauge", "number", "Epoch of the plan that the last batch ran under."),
-    _metric("millrace_plan_workers", "gauge", "number", "Workers (n) in the plan of the last batch."),
-    _metric("millrace_plan_replicas", "gauge", "number", "Partitioner replicas (m) in the plan of the last batch."),
+    _metric(
+        "millrace_plan_epoch",
+        "gauge",
+        "number",
+        "Epoch of the plan of the last batch, or of the next one while there is nothing to do.",
+    ),
+    _metric(
+        "millrace_plan_workers",
+        "gauge",
+        "number",
+        "Workers (n) in the plan of the last batch, or of the next one while there is nothing to do.",
+    ),
+    _metric(
+        "millrace_plan_replicas",
+        "gauge",
+        "number",
+        "Partitioner replicas (m) in the plan of the last batch, or of the next one while there is nothing to do.",
+    ),
     _metric(
         "millrace_plan_info",
         "gauge",
         "number",
-        "Always 1; the label algorithm names the partitioner in the plan of the last batch.",
+        "Always 1; the label algorithm names the partitioner in the plan of the last batch, or of the next one.",
         Label("algorithm", tuple(Algorithm)),
     ),
     _metric(

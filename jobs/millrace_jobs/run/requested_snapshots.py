@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import Protocol
 
-from millrace_api.model.snapshots import SnapshotRequest, SnapshotsReport, SnapshotState
+from millrace_api.model.snapshots import SnapshotRequest, SnapshotRequestState, SnapshotsReport
 from millrace_jobs.checkpoint.requested_snapshots import report_on
 from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotOutcome
 from millrace_jobs.places import Place
@@ -50,7 +50,7 @@ class RequestedSnapshots:
         if asked is None:
             return None
         if answer is None or answer.identity != asked.identity:
-            self._answer(asked, SnapshotState.RUNNING, "")
+            self._answer(asked, SnapshotRequestState.RUNNING, "")
         elif answer.state.is_final or time.monotonic() < self._again_at:
             return None
         return SnapshotOrder(name=asked.snapshot, asked=asked.time, removes=asked.removes)
@@ -61,18 +61,18 @@ class RequestedSnapshots:
         assert request is not None, "it was ordered"
         self._adopt(outcome)
         if outcome.error is not None:
-            self._answer(request, SnapshotState.FAILED, outcome.error)
+            self._answer(request, SnapshotRequestState.FAILED, outcome.error)
             what = f"snapshot {request.snapshot} was not {'removed' if request.removes else 'taken'}"
             return f"{what}, and the query goes on: {outcome.error}"
         if request.removes:
-            self._answer(request, SnapshotState.DONE, f"removed {request.snapshot}")
+            self._answer(request, SnapshotRequestState.DONE, f"removed {request.snapshot}")
             return f"removed snapshot {request.snapshot}, as its annotation asks"
         if outcome.name is None:
             self._again_at = time.monotonic() + _WAIT_SECONDS
-            self._answer(request, SnapshotState.RUNNING, "no batch is finished yet")
+            self._answer(request, SnapshotRequestState.RUNNING, "no batch is finished yet")
             return ""
         text = f"{outcome.name}: batch {outcome.batch}, {outcome.size / (1 << 20):,.1f} MiB"
-        self._answer(request, SnapshotState.DONE, text)
+        self._answer(request, SnapshotRequestState.DONE, text)
         return f"snapshot {text} in {outcome.seconds:.1f} s, as its annotation asks"
 
     def found(self, outcome: SnapshotOutcome) -> None:
@@ -87,7 +87,7 @@ class RequestedSnapshots:
             found = SnapshotsReport.from_json(outcome.report)
             self._report = found.model_copy(update={"request": self._report.request})
 
-    def _answer(self, request: SnapshotRequest, state: SnapshotState, message: str) -> None:
+    def _answer(self, request: SnapshotRequest, state: SnapshotRequestState, message: str) -> None:
         text = message if len(message) <= _MOST_OF_MESSAGE else f"{message[: _MOST_OF_MESSAGE - 3]}..."
         answer = SnapshotRequest(name=request.name, time=request.time, state=state, message=text)
         self._report = self._report.model_copy(update={"request": answer})

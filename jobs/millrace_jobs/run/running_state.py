@@ -33,7 +33,7 @@ from millrace_jobs.places import files_below
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.results import output_keys
-from millrace_jobs.queries.state_layout import continue_from, recorded_aggregates, spec_to_continue
+from millrace_jobs.queries.state_layout import continue_from, recorded_aggregates, spec_to_continue, windows_after
 from millrace_jobs.run.assembly import RunQuery
 from millrace_jobs.run.following import Follower
 from millrace_jobs.run.inputs import open_sources, user_schemas
@@ -147,8 +147,8 @@ class _Copier:
         sources = open_sources(_without_dead_letters(query.spec), root / "sources", self.workspace)
         spec = with_flat_times(query.spec)
         continued = spec_to_continue(spec, checkpoint.layout)
-        held = recorded_aggregates(checkpoint.layout)
-        compiled = compile_query(self.spark, continued, user_schemas(spec, sources), held)
+        held, after = recorded_aggregates(checkpoint.layout), windows_after(checkpoint.layout)
+        compiled = compile_query(self.spark, continued, user_schemas(spec, sources), held, after)
         compiled, _ = continue_from(compiled, continued.query.sql, checkpoint.layout)
         keys = output_keys(compiled, spec)
         sink = open_sinks(query, keys, checkpoint.id, lambda *_: None, results=compiled.result)

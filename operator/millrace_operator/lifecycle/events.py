@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from millrace_api.model.snapshots import SnapshotState
+from millrace_api.model.snapshots import SnapshotRequestState
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
 from .chains.chain_status import UpstreamReason
@@ -65,7 +65,7 @@ def _of_requested_snapshot(before: Status, now: Status) -> Iterator[StatusEvent]
     earlier = None if before.snapshots is None else before.snapshots.request
     if earlier is not None and earlier.identity == request.identity and earlier.state.is_final:
         return
-    failed = request.state is SnapshotState.FAILED
+    failed = request.state is SnapshotRequestState.FAILED
     ended = "SnapshotRemoved" if request.removes else "SnapshotTaken"
     yield StatusEvent(failed, "SnapshotFailed" if failed else ended, request.message)
 

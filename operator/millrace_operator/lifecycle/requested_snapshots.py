@@ -13,8 +13,8 @@ from millrace_api.model.snapshots import (
     SNAPSHOT_ANNOTATION,
     SNAPSHOT_REQUEST_KEY,
     SnapshotRequest,
+    SnapshotRequestState,
     SnapshotsReport,
-    SnapshotState,
     is_request,
 )
 from millrace_api.model.streamquery import Annotation
@@ -55,13 +55,15 @@ def request_of(observed: ObservedQuery, now: datetime) -> SnapshotRequest | None
         request = SnapshotRequest(name=shortened(value, 64), time=format_time(now))
         if not is_request(value):
             message = f"{request.name!r} cannot be the name of a snapshot: {SNAPSHOT_NAME_HINT}"
-            return request.model_copy(update={"state": SnapshotState.FAILED, "message": message})
+            return request.model_copy(update={"state": SnapshotRequestState.FAILED, "message": message})
     if request.state.is_final:
         return request
     answer = None if observed.snapshots is None else observed.snapshots.request
-    if answer is not None and answer.identity == request.identity and answer.state is not SnapshotState.PENDING:
+    if answer is not None and answer.identity == request.identity and answer.state is not SnapshotRequestState.PENDING:
         return answer
-    return request.model_copy(update={"state": SnapshotState.PENDING, "message": _waits_for(observed, request, now)})
+    return request.model_copy(
+        update={"state": SnapshotRequestState.PENDING, "message": _waits_for(observed, request, now)}
+    )
 
 
 def with_request(desired: list[Manifest], observed: ObservedQuery, now: datetime) -> list[Manifest]:
@@ -86,7 +88,7 @@ def with_request(desired: list[Manifest], observed: ObservedQuery, now: datetime
 def unanswered_at(observed: ObservedQuery, now: datetime) -> Iterator[datetime]:
     """Yield when the driver has taken too long to answer a request, if one waits for it."""
     request, since = request_of(observed, now), _runs_since(observed)
-    if request is not None and request.state is SnapshotState.PENDING and since is not None:
+    if request is not None and request.state is SnapshotRequestState.PENDING and since is not None:
         yield _due(request, since)
 
 

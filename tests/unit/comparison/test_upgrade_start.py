@@ -218,10 +218,11 @@ def test_a_snapshot_that_retention_removes_is_followed_by_another_start(recorded
     assert recorded.waited == []
 
 
-def test_another_state_means_the_beginning_and_no_snapshot(recorded: Recorded) -> None:
+def test_a_version_whose_driver_would_refuse_the_state_is_not_run(recorded: Recorded) -> None:
     take(recorded.root, "periodic", datetime.now(UTC) - HOUR, SnapshotReason.SCHEDULE)
-    assert recorded.run(query(recorded.root, SQL.replace("1 minute", "61 seconds"))) == "beginning"
-    assert "cannot go on from the state of the old one" in recorded.said[-1]
+    with pytest.raises(MillraceError, match=r"cannot go on from the state of the old one \(spec.query.sql: "):
+        recorded.run(query(recorded.root, SQL.replace("1 minute", "61 seconds")))
+    assert recorded.requests == []
     assert names_of_snapshots(recorded.root) == ["periodic"]
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from millrace_api.model.snapshots import SNAPSHOT_ANNOTATION, SnapshotRequest, SnapshotsReport, SnapshotState
+from millrace_api.model.snapshots import SNAPSHOT_ANNOTATION, SnapshotRequest, SnapshotRequestState, SnapshotsReport
 from millrace_operator.lifecycle.conditions import format_time
 from unit.api.documents import MINIMAL, changed
 
@@ -49,11 +49,11 @@ def answer(cluster, state, message="", **parts):
 def test_the_driver_gets_the_request_until_it_is_answered_and_the_status_keeps_the_answer(running):
     status = ask(running, "monday")
     assert given(running) == SnapshotRequest(name="monday", time=format_time(running.time))
-    assert (status.snapshots.request.state, status.snapshots.request.message) == (SnapshotState.PENDING, "")
-    assert answer(running, SnapshotState.RUNNING).snapshots.request.state is SnapshotState.RUNNING
+    assert (status.snapshots.request.state, status.snapshots.request.message) == (SnapshotRequestState.PENDING, "")
+    assert answer(running, SnapshotRequestState.RUNNING).snapshots.request.state is SnapshotRequestState.RUNNING
     assert given(running) is not None
-    status = answer(running, SnapshotState.DONE, "monday: batch 7, 0.0 MiB")
-    assert status.snapshots.request.state is SnapshotState.DONE
+    status = answer(running, SnapshotRequestState.DONE, "monday: batch 7, 0.0 MiB")
+    assert status.snapshots.request.state is SnapshotRequestState.DONE
     assert [each.name for each in status.snapshots.newest] == ["monday"]
     assert given(running) is None
     assert running.events[-1] == (False, "SnapshotTaken")
@@ -93,12 +93,12 @@ def test_a_driver_of_an_earlier_image_does_not_answer_and_the_status_says_so(run
     before = running.writes
     running.pass_time(hours=1)
     assert running.writes == before
-    assert answer(running, SnapshotState.DONE).snapshots.request.message == "", "it has been replaced"
+    assert answer(running, SnapshotRequestState.DONE).snapshots.request.message == "", "it has been replaced"
 
 
 def test_a_driver_that_has_begun_may_take_its_time(running):
     ask(running, "monday")
-    answer(running, SnapshotState.RUNNING, "no batch is finished yet")
+    answer(running, SnapshotRequestState.RUNNING, "no batch is finished yet")
     running.pass_time(minutes=30)
     assert running.status.snapshots.request.message == "no batch is finished yet"
 
@@ -106,7 +106,7 @@ def test_a_driver_that_has_begun_may_take_its_time(running):
 @pytest.mark.parametrize(("value", "reason"), [("monday", "SnapshotFailed"), ("-monday", "SnapshotFailed")])
 def test_a_failure_is_shown_with_a_warning_and_not_tried_again(running, value, reason):
     ask(running, value)
-    status = answer(running, SnapshotState.FAILED, "the volume is full")
+    status = answer(running, SnapshotRequestState.FAILED, "the volume is full")
     assert status.snapshots.request.message == "the volume is full"
     assert running.events[-1] == (True, reason)
     assert given(running) is None
@@ -115,29 +115,29 @@ def test_a_failure_is_shown_with_a_warning_and_not_tried_again(running, value, r
 def test_a_removal_is_asked_for_by_a_dash(running):
     ask(running, "-monday")
     assert (given(running).removes, given(running).snapshot) == (True, "monday")
-    answer(running, SnapshotState.DONE, "removed monday")
+    answer(running, SnapshotRequestState.DONE, "removed monday")
     assert running.events[-1] == (False, "SnapshotRemoved")
 
 
 def test_another_value_is_another_request_and_so_is_the_same_one_after_it_was_taken_away(running):
     ask(running, "monday")
-    answer(running, SnapshotState.DONE)
+    answer(running, SnapshotRequestState.DONE)
     running.pass_time(seconds=10)
-    assert ask(running, "tuesday").snapshots.request.state is SnapshotState.PENDING
+    assert ask(running, "tuesday").snapshots.request.state is SnapshotRequestState.PENDING
     assert ask(running, None).snapshots.request is None
     assert given(running) is None, "it is withdrawn"
     running.pass_time(seconds=10)
     ask(running, "monday")
     assert given(running).time == format_time(running.time)
-    old = given(running).model_copy(update={"time": "2026-01-31T12:00:00Z", "state": SnapshotState.DONE})
+    old = given(running).model_copy(update={"time": "2026-01-31T12:00:00Z", "state": SnapshotRequestState.DONE})
     status = report(running, SnapshotsReport(request=old).to_json())
-    assert status.snapshots.request.state is SnapshotState.PENDING, "that answers an earlier request"
+    assert status.snapshots.request.state is SnapshotRequestState.PENDING, "that answers an earlier request"
 
 
 @pytest.mark.parametrize("value", ["Monday", "../spark", "-", "--", "a" * 64, "x" * 5000, "mon\nday", "monday-"])
 def test_a_value_that_is_no_name_is_refused_and_never_given_to_a_driver(running, value):
     status = ask(running, value)
-    assert status.snapshots.request.state is SnapshotState.FAILED
+    assert status.snapshots.request.state is SnapshotRequestState.FAILED
     assert "cannot be the name of a snapshot: write at most 63" in status.snapshots.request.message
     assert given(running) is None
     assert running.events[-1] == (True, "SnapshotFailed")
@@ -158,11 +158,11 @@ def test_a_value_that_is_no_name_is_refused_and_never_given_to_a_driver(running,
 )
 def test_a_report_that_is_none_changes_nothing(running, text):
     ask(running, "monday")
-    answer(running, SnapshotState.RUNNING)
+    answer(running, SnapshotRequestState.RUNNING)
     before = running.status.snapshots.newest
     status = report(running, text)
     assert status.snapshots.newest == before
-    assert status.snapshots.request.state is SnapshotState.PENDING
+    assert status.snapshots.request.state is SnapshotRequestState.PENDING
 
 
 def test_a_report_of_a_later_image_is_read_as_far_as_it_is_known(running):

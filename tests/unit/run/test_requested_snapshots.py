@@ -6,13 +6,13 @@ import pytest
 
 from lab.waiting import wait_until
 from millrace_api.model.deployment import SnapshotsSpec
-from millrace_api.model.snapshots import SnapshotRequest, SnapshotState
+from millrace_api.model.snapshots import SnapshotRequest, SnapshotRequestState
 from millrace_jobs.checkpoint.snapshots import names_of_snapshots, take, verify
 from millrace_jobs.run import requested_snapshots
 from millrace_jobs.run.automatic_snapshots import AutomaticSnapshots
 from unit.checkpoint.stored import Stored
 
-DONE, FAILED, RUNNING = SnapshotState.DONE, SnapshotState.FAILED, SnapshotState.RUNNING
+DONE, FAILED, RUNNING = SnapshotRequestState.DONE, SnapshotRequestState.FAILED, SnapshotRequestState.RUNNING
 
 
 class Operator:

@@ -106,6 +106,7 @@ def aggregation_of(
     type_of: TypeOf,
     own: Mapping[str, SqlAggregator] | None = None,
     held: Sequence[str] = (),
+    after: Sequence[int | None] = (),
 ) -> Aggregation:
     """Translate the SQL of a query to an aggregation.
 
@@ -115,6 +116,7 @@ def aggregation_of(
         type_of: Spark's type of an expression over the one source of the query.
         own: the query's own aggregators, by name.
         held: the aggregates that the state has which the query goes on with, in the order of their columns.
+        after: for each of these, the start of the last window of which it lacks records; see ``BuiltinAggregate``.
 
     Raises:
         NotRoutableError: the query is something else.
@@ -139,7 +141,8 @@ def aggregation_of(
         if not is_scalar(type_of(key.sql)):
             raise NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
     counted = [_spelled_as(parse_expression(call), (), schemas[source]) for call in held]
-    aggregates = tuple(split_aggregates(select, type_of, own=own, held=counted))
+    split = tuple(split_aggregates(select, type_of, own=own, held=counted))
+    aggregates = tuple(each.counting_after(start) for each, start in zip_longest(split, after[: len(split)]))
     if not aggregates:
         raise NotRoutableError("it has no aggregate, so there is nothing to combine")
     if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):

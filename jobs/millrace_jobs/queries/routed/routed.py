@@ -46,7 +46,17 @@ from millrace_jobs.queries.routed.merge import (
     single_record_partials,
     window_from_start,
 )
-from millrace_jobs.queries.state_layout import AGGREGATES, COLUMNS, IN_ORDER, KEYS, MERGE, PARTITIONS, STAGES
+from millrace_jobs.queries.state_layout import (
+    AFTER,
+    AGGREGATES,
+    COLUMNS,
+    IN_ORDER,
+    KEYS,
+    MERGE,
+    PARTITIONS,
+    STAGES,
+    TYPES,
+)
 from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.selection.costs import Prior, Resources, python_prior, sql_prior
@@ -238,11 +248,13 @@ class Routed(Execution):
         merge = {MERGE: STAGES, "buckets": BUCKETS, "slots": SLOTS, PARTITIONS: self.partitions}
         own = [part.aggregator for part in self.aggregation.parts if part.aggregator is not None]
         held = own and not self.aggregation.emits_at_once(self.ahead)  # emitted rows, and those held back, are state
+        after = [aggregate.after for aggregate in self.aggregation.aggregates]
         return {
             KEYS: [key.sql for key in self.aggregation.keys],
             "window": window,
             AGGREGATES: [aggregate.call for aggregate in self.aggregation.aggregates],
-            "types": [str(field.type) for field in self.reduction.schema],
+            TYPES: [str(field.type) for field in self.reduction.schema],
+            **({AFTER: after} if any(start is not None for start in after) else {}),
             **(merge if self.ahead else {COLUMNS: IN_ORDER} if self.in_order else {}),
             **({"results": [str(aggregator.type) for aggregator in own]} if held else {}),
         }

@@ -60,6 +60,8 @@ def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: 
     present, on = situation.plan.executors, settings.guards
     most, least = _most(bounds, memory, situation), _least(bounds, memory, situation, rate)
     failures = memory.failures_like(rate, situation.now) if Guard.INEFFECTIVE in on else ()
+    if not rate:  # nothing is needed, and so nothing can be too little
+        on -= {Guard.SCALE_IN_LIMITED}
     return Limits(
         present,
         tuple(replace(one, executors=max(one.executors, present)) for one in most if one.guard in on),

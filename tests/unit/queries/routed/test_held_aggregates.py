@@ -57,6 +57,7 @@ def batches():
 
 DUCKDB = duckdb.connect()
 DUCKDB.execute("CREATE MACRO try_divide(a, b) AS CASE WHEN b <> 0 THEN a / b END")
+DUCKDB.execute("CREATE MACRO timestamp_micros(a) AS make_timestamp(a)")
 
 
 class State:
@@ -111,6 +112,31 @@ def test_new_aggregates_come_after_those_of_the_state():
     found = routed("SELECT max(n), sum(v) FROM t", ["COUNT(*)", "SUM(v)"])
     assert [aggregate.call for aggregate in found.aggregates] == ["COUNT(*)", "SUM(v)", "MAX(N)"]
     assert [part.name for part in found.parts] == ["a0", "a1", "a2"]
+
+
+PARTS = ("a0", "a1", "a2", "a3")
+
+
+@given(st.lists(st.none() | st.integers(-5, 5), min_size=4, max_size=4))
+def test_an_aggregate_is_null_in_windows_up_to_the_last_one_of_which_the_state_lacks_records(after):
+    items = "sum(n), coalesce(count(v), 7), max(v), count(*)"
+    sql = f"SELECT window.start, {items} FROM t GROUP BY window(at, '1 minute')"
+    schema, held = pa.schema([*SCHEMA, ("at", pa.timestamp("us", "UTC"))]), ["COUNT(*)", "SUM(n)", "COUNT(v)", "MAX(v)"]
+    found = aggregation_of(parsed_query(sql), {"t": schema}, type_of, held=held, after=after)
+    assert [aggregate.after for aggregate in found.aggregates] == after
+    starts = range(-6, 7)
+    windows = pa.array([{"start": start} for start in starts], pa.struct([("start", pa.timestamp("us"))]))
+    parts = {
+        name: pa.array([value] * len(starts), pa.int64()) for name, value in zip(PARTS, (3, 8, None, 5), strict=True)
+    }
+    merged = pa.table({"window": windows, **parts})
+    results = State().ask(f"SELECT {', '.join(found.select[1:])} FROM held", held=merged).to_pylist()
+    values, nulls = (8, 0, 5, 3), (None, 7, None, None)
+    lacking = [after[place] for place in (1, 2, 3, 0)]
+    for start, row in zip(starts, results, strict=True):
+        whole = [each is None or start > each for each in lacking]
+        expected = [value if is_whole else null for is_whole, value, null in zip(whole, values, nulls, strict=True)]
+        assert list(row.values()) == expected
 
 
 def test_calls_of_the_state_are_spelled_as_the_source_is_now():
