@@ -36,9 +36,9 @@ from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
+from millrace_jobs.run.spark_run import INTERRUPTIONS, SparkRun, StopReason
 from millrace_jobs.run.state_switch import StateSwitch
 from millrace_jobs.run.steering import Steering
-from millrace_jobs.run.stream import INTERRUPTIONS, StopReason, Stream
 from millrace_jobs.session import COUNTS_ROWS
 from millrace_jobs.sources.base import Position, Source
 
@@ -194,7 +194,7 @@ class RunLoop:
             True when the input has ended; False to continue with a new query.
         """
         mode = self.query.compiled.mode(self.environment.checkpoint.unfinished_pin() or self._steering.pin)
-        stream = Stream(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
+        stream = SparkRun(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
             self._require_alive()
@@ -222,7 +222,7 @@ class RunLoop:
             self.query.sink.prepare(self.environment.checkpoint.last_batch())
         self.watcher.message(message)
 
-    def _begin(self, stream: Stream) -> StreamingQuery:
+    def _begin(self, stream: SparkRun) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
         self._committed = self.environment.checkpoint.committed_offsets()
         self._streaming_query = None
@@ -233,7 +233,7 @@ class RunLoop:
             self.accepted()
         return self._streaming_query
 
-    def _instruct_sources(self, stream: Stream) -> None:
+    def _instruct_sources(self, stream: SparkRun) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
         for message in self.inputs.tables.messages() if self.inputs.tables is not None else ():
             self.watcher.message(message)
@@ -365,7 +365,7 @@ class RunLoop:
         """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
         return not query.status["isTriggerActive"] and self.environment.checkpoint.unfinished_pin() is None
 
-    def _reason_to_stop(self, stream: Stream) -> StopReason | None:
+    def _reason_to_stop(self, stream: SparkRun) -> StopReason | None:
         """Return why the running batch is to be the last of this query, or None."""
         if stream.paced and stream.clock.set_back() > self.query.spec.batch_interval.seconds:
             self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")

@@ -166,7 +166,7 @@ def _rewrite(spark: SparkSession, original: Path, copy: Path, batch: int | None,
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     with _explained(), plainly_named(original) as source, plainly_named(copy) as target:
         option, configuration = jvm.scala.Option, spark._jsparkSession.sessionState().newHadoopConf()
-        change, path = _Change(spark, lambda rows: _joined(rows, joined)), f"file:{target}"
+        change, path = _RowChange(spark, lambda rows: _joined(rows, joined)), f"file:{target}"
         rewriter = getattr(jvm, _REWRITER)(
             spark._jsparkSession, batch, batch + 1, path, configuration,
             option.apply(f"file:{source}"), option.apply(change), option.empty(),
@@ -193,7 +193,7 @@ def _joined(batches: Iterable[pa.RecordBatch], joined: Joiner) -> Iterator[pa.Re
         yield batch.set_column(place, batch.schema.field(place), values)
 
 
-class _Change:
+class _RowChange:
     """The change of the rows of a state store, as Spark calls it from the JVM."""
 
     def __init__(self, spark: SparkSession, change: Callable[[Iterable[pa.RecordBatch]], Iterator[Any]]) -> None:

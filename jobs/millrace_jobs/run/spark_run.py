@@ -29,7 +29,7 @@ INTERRUPTIONS = (StopReason.MODE_CHANGED, StopReason.STATE_SWITCHED, StopReason.
 
 
 @dataclass
-class Stream:
+class SparkRun:
     """One Spark query of a run, in one mode; ``stop_reason`` is None while batches follow one another."""
 
     mode: RoutingMode
