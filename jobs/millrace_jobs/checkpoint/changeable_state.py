@@ -97,8 +97,12 @@ class ChangeableState(SparkLog):
         Otherwise the next batch, which has the number of the copy's last one, would count as the change.
         """
         marker, committed = self._require_marker(), super().last_batch().committed
-        if marker.renumbered is not None and (committed is None or committed < marker.renumbered.batch):
-            self._write_marker(replace(marker, renumbered=None))
+        numbers = marker.renumbered
+        if numbers is None or committed is None or committed >= numbers.batch:
+            return
+        # an earlier change, which is in force, is the last batch of the log, if sinks have none of that number
+        former = Renumbered(committed, numbers.results) if numbers.results < committed else None
+        self._write_marker(replace(marker, renumbered=former))
 
     def note_state_partitions(self, partitions: int) -> None:
         """Record the number of state partitions in the marker, after it has changed in Spark's log."""

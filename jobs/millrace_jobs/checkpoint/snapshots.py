@@ -245,6 +245,9 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
         else:
             files.append(_keep(within(spark, each), target, f"spark/{each}"))
     require_named(target / "spark", [file.name.removeprefix("spark/") for file in files])
+    again = Marker.read(root)
+    if again is None or (again.layout, again.renumbered) != (marker.layout, marker.renumbered):
+        raise FileNotFoundError(f"{root}: another state has taken the place of that of batch {batch}")
     marker.write(target)
     files.append(_described(target / MARKER, MARKER))
     if isinstance(target, Path):

@@ -100,4 +100,4 @@ def _fits_a_word(kind: Any) -> bool:
     decimal = re.fullmatch(r"decimal\((\d+),\s*-?\d+\)", kind)
     if decimal is not None:
         return int(decimal[1]) <= _LARGEST_DECIMAL
-    return not kind.startswith(("string", "binary", "varchar", "char", "variant", "interval"))
+    return kind != "interval" and not kind.startswith(("string", "binary", "varchar", "char", "variant"))

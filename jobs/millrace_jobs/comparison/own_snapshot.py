@@ -26,7 +26,6 @@ from millrace_jobs.run.checkpoints import reported
 OLDEST = timedelta(days=1)
 """Age of the oldest snapshot to begin with: a topic may not have the records since an older one any more."""
 
-
 _NAME = "comparison"
 """First part of the names of the snapshots that comparisons take."""
 

@@ -68,8 +68,8 @@ class JobMetrics(Collector):
     """The metrics of one query, on a registry of their own.
 
     Gauges describe the last batch only: a value that it did not have is absent, not stale. A scrape sees a batch as a
-    whole or not at all, so a processing time never stands beside the epoch of another plan. An idle query has no next
-    batch that could report a new plan, or the first lag: it reports both itself, so that it can be scaled.
+    whole or not at all, so a processing time stands beside the epoch of its own plan. Only an idle query shows a later
+    plan, and the first lag: it has no next batch that could report them, and could not be scaled otherwise.
 
     Args:
         query: name of the query.

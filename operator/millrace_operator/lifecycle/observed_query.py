@@ -98,6 +98,7 @@ class ObservedQuery:
         no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
         cut: its objects that are not kept as a whole, since they are too large; None if any may be such a one.
         connections: the Connections that it refers to.
+        comparison_refused: why the API server refuses an object of its comparison, and when that is tried again.
         rollout: returns whether it may follow a change of a Connection, given by name and generation, at a time.
     """
 
@@ -113,6 +114,7 @@ class ObservedQuery:
     no_room: int | None = None
     cut: tuple[ObjectKey, ...] | None = None
     connections: ReferredConnections = field(default_factory=ReferredConnections)
+    comparison_refused: tuple[str, datetime] | None = None
     rollout: Callable[[str, int, datetime], Rollout] = field(default=lambda *_: Rollout(), compare=False)
 
     @property

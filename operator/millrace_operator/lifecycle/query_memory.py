@@ -125,5 +125,6 @@ class QueryMemory:
     pace: StatusPace = field(default_factory=StatusPace)
     events: TokenBucket = field(default_factory=event_bucket)
     refusal: LastRefusal = field(default_factory=LastRefusal)
+    comparison: LastRefusal = field(default_factory=LastRefusal)
     pods: PodChecks = field(default_factory=PodChecks)
     counts: QueryCounts = field(default_factory=QueryCounts)

@@ -45,6 +45,7 @@ from .step import (
     READ_AGAIN_AFTER,
     Action,
     Apply,
+    Compare,
     Drain,
     Drop,
     DropPodGroup,
@@ -316,6 +317,7 @@ class Reconciler:
             upstream=self.chains.upstream_of(*key),
             rollout=lambda *change: self.rollouts.of(*key, *change),
             refused=refused,
+            comparison_refused=memory.comparison.shown(observed),
             new_secret=_unused_secret(memory, observed),
         )
 
@@ -405,6 +407,11 @@ class Reconciler:
         match action:
             case Apply(manifest):
                 self.observations.object_seen(apply(self._objects, observed, manifest))
+            case Compare(manifest):
+                try:
+                    self.observations.object_seen(apply(self._objects, observed, manifest))
+                except RefusedError as error:  # what runs is kept up as ever
+                    memory.comparison.add(observed, error, self._clock())
             case Drain(stateful_set):
                 uid = observed.objects["StatefulSet", stateful_set]["metadata"]["uid"]
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set, uid))

@@ -20,8 +20,8 @@ from millrace_api.model.upgrade import UpgradeMode, UpgradeReport, UpgradeSpec, 
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
 from ..resources.shadow import COMPARED, comparison_id, longest_seconds, shadow_objects
-from ..resources.spec_changes import replaced_fields, revision
-from .conditions import ProgressingReason, format_time
+from ..resources.spec_changes import changed_connections, replaced_fields, revision
+from .conditions import ProgressingReason, format_time, parse_time
 from .connections.connection_turns import is_down
 from .observed_query import ObservedQuery
 from .pods.driver_health import created, failed_runs, states, waiting_for
@@ -31,6 +31,8 @@ MOST_PODS = 3
 
 START_DEADLINE = timedelta(minutes=30)
 """Time from the creation of the pod within which its container has to run; a queue or a new node may take long."""
+
+_MINUTES = START_DEADLINE.seconds // 60
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ class ShadowRun:
         """Whether it has not come to a verdict."""
         return self.status.verdict is None
 
-    @property
-    def progress(self) -> tuple[ProgressingReason, str]:
-        """Reason and message of Progressing while it runs."""
+    def progress(self, refused: tuple[str, datetime] | None) -> tuple[ProgressingReason, str]:
+        """Return reason and message of Progressing while it runs; ``refused`` is what keeps it from beginning."""
+        if refused is not None:
+            why, until = refused
+            message = f"generation {self.status.generation} cannot be compared with the version that runs"
+            return ProgressingReason.COMPARING, f"{message}: {why}; tried again at {format_time(until)}"
         message = (
             f"generation {self.status.generation} is compared with the version that runs, by pod {self.status.pod}; "
             "the driver is replaced if their results are equal"
@@ -56,10 +61,10 @@ class ShadowRun:
 
 
 def shadow_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> ShadowRun | None:
-    """Return the comparison that precedes the replacement of the driver; None if none does.
+    """Return the comparison that precedes the replacement of the driver; None if the spec is followed at once.
 
-    None does where the driver of the last healthy spec does not run, or has not computed for long: the change may be
-    what helps it.
+    None begins where the driver of the last healthy spec does not run, or has not computed for long: the change may be
+    what helps it. One that has begun goes on, whatever befalls that driver. Connections have turns of their own.
 
     Args:
         observed: the query, with a last healthy spec.
@@ -70,16 +75,30 @@ def shadow_of(observed: ObservedQuery, query: StreamQuery, now: datetime) -> Sha
     healthy, running = observed.healthy
     if not is_asked_for(query.spec) or not COMPARED & set(replaced_fields(running, query.spec)):
         return None
-    if not observed.wants_pods or observed.revision_to_run != healthy or is_down(observed, now):
+    if changed_connections(running, query.spec):
         return None
     before = observed.status.upgrade
-    if before is None or not _is_of(observed, before, query):
-        name = observed.owner.shadow(comparison_id(query), 1)
-        start = UpgradeStatus(
-            revision=revision(query.spec), generation=observed.generation, pod=name, start_time=format_time(now)
-        )
-        return ShadowRun(start, query)
-    return ShadowRun(before if before.verdict is not None else _followed(observed, before, query, now), query)
+    if is_compared(observed, query.spec) and before is not None and _is_of(observed, before, query):
+        return ShadowRun(_followed(observed, before, query, now), query)
+    if not observed.wants_pods or observed.revision_to_run != healthy or is_down(observed, now):
+        return None
+    if before is not None and before.verdict is not None and _is_of(observed, before, query):
+        return ShadowRun(before, query)
+    return ShadowRun(
+        UpgradeStatus(
+            revision=revision(query.spec),
+            generation=observed.generation,
+            pod=_name(observed, query, 1),
+            start_time=format_time(now),
+        ),
+        query,
+    )
+
+
+def held_comparison(observed: ObservedQuery, query: StreamQuery) -> ShadowRun | None:
+    """Return the comparison that a suspended query goes on with when it is resumed; None if none has begun."""
+    before = observed.status.upgrade
+    return None if before is None or not is_compared(observed, query.spec) else ShadowRun(before, query)
 
 
 def is_asked_for(spec: Spec) -> bool:
@@ -112,20 +131,54 @@ def is_compared(observed: ObservedQuery, spec: Spec) -> bool:
 
 
 def compared_at(observed: ObservedQuery, shadow: ShadowRun) -> datetime | None:
-    """Return when to look at the pod of a comparison again, if no event comes before; None without a pod."""
-    pod = _own_pod(observed, shadow.status.pod)
-    return None if pod is None or not shadow.is_running else created(pod) + START_DEADLINE
+    """Return when to look at a comparison again, if no event comes before; None if only events matter."""
+    if not shadow.is_running:
+        return None
+    if observed.comparison_refused is not None:
+        return observed.comparison_refused[1]
+    pod = observed.objects.get(("Pod", shadow.status.pod))
+    return None if pod is None else created(pod) + START_DEADLINE
 
 
 def missing_objects(
+    observed: ObservedQuery, shadow: ShadowRun | None, running: StreamQuery, defaults: PodDefaults, now: datetime
+) -> list[Manifest]:
+    """Return the next object of a comparison that runs, if it does not exist: its ConfigMap, and then its pod.
+
+    The pod follows a ConfigMap that was observed with its content. Another client may have made one of that name, with
+    other specs or without what the pod has to enforce: that is in ``forged_objects``.
+    """
+    refused = observed.comparison_refused
+    if shadow is None or not shadow.is_running or (refused is not None and now < refused[1]):
+        return []
+    config_map, pod = _desired(observed, shadow, running, defaults)
+    found = observed.objects.get(("ConfigMap", config_map["metadata"]["name"]))
+    if found is None:
+        return [config_map]
+    if _is_forged(found, config_map):
+        return []
+    return [] if ("Pod", shadow.status.pod) in observed.objects else [pod]
+
+
+def forged_objects(
     observed: ObservedQuery, shadow: ShadowRun | None, running: StreamQuery, defaults: PodDefaults
 ) -> list[Manifest]:
-    """Return the objects of a comparison that runs, as far as they do not exist."""
+    """Return the ConfigMap in the place of a comparison's own that another client has made with other content."""
     if shadow is None or not shadow.is_running:
         return []
+    config_map, _ = _desired(observed, shadow, running, defaults)
+    found = observed.objects.get(("ConfigMap", config_map["metadata"]["name"]))
+    return [found] if found is not None and observed.owner.owns(found) and _is_forged(found, config_map) else []
+
+
+def _desired(observed: ObservedQuery, shadow: ShadowRun, running: StreamQuery, defaults: PodDefaults) -> list[Manifest]:
     confinement = observed.permissions.confinement(shadow.changed, observed.owner.namespace)
-    desired = shadow_objects(running, shadow.changed, observed.owner, defaults, shadow.status.pod, confinement)
-    return [each for each in desired if (each["kind"], each["metadata"]["name"]) not in observed.objects]
+    name = shadow.status.pod
+    return shadow_objects(running, shadow.changed, observed.owner, defaults, name, confinement)
+
+
+def _is_forged(found: Manifest, config_map: Manifest) -> bool:
+    return (found.get("data"), found.get("immutable")) != (config_map["data"], config_map["immutable"])
 
 
 def unused_objects(observed: ObservedQuery, upgrade: UpgradeStatus | None) -> list[Manifest]:
@@ -150,11 +203,22 @@ def unused_objects(observed: ObservedQuery, upgrade: UpgradeStatus | None) -> li
 
 def _is_of(observed: ObservedQuery, upgrade: UpgradeStatus, query: StreamQuery) -> bool:
     """Return whether a comparison is of this spec, with these settings."""
-    return upgrade.pod.rpartition("-")[0] == observed.owner.shadow(comparison_id(query))
+    return upgrade.pod.rpartition("-")[0] == _name(observed, query, None)
+
+
+def _name(observed: ObservedQuery, query: StreamQuery, number: int | None) -> str:
+    """Return the name of a comparison's ConfigMap, or of its pod of this number; another version has another one."""
+    running = "" if observed.healthy is None else observed.healthy[0]
+    return observed.owner.shadow(comparison_id(running, query), number)
 
 
 def _followed(observed: ObservedQuery, before: UpgradeStatus, query: StreamQuery, now: datetime) -> UpgradeStatus:
     """Return the status of a comparison after a look at its pod."""
+    refused = observed.comparison_refused
+    if refused is not None and now >= parse_time(before.start_time) + START_DEADLINE:
+        return _without_report(before, f"its pod was not made within {_MINUTES} minutes: {refused[0]}", now)
+    if _is_ending(observed, before.pod):
+        return _after_loss(observed, before, query, "its pod was deleted", now)
     pod = _own_pod(observed, before.pod)
     if pod is None:
         return before  # it is made next
@@ -169,16 +233,24 @@ def _followed(observed: ObservedQuery, before: UpgradeStatus, query: StreamQuery
         runs = any("running" in each.get("state", {}) for each in states(pod, DRIVER))
         if runs or now < created(pod) + START_DEADLINE:
             return before
-        minutes = START_DEADLINE.seconds // 60
-        return _without_report(before, f"it has not started within {minutes} minutes: {waiting_for(pod, SHADOW)}", now)
+        return _without_report(before, f"it has not started within {_MINUTES} minutes: {waiting_for(pod, SHADOW)}", now)
     failed = failed_runs(pod)
-    if failed and failed[-1].reason == FailureClass.LOST_NODE and before.tries < MOST_PODS:
-        number = before.tries + 1
-        return before.model_copy(update={"tries": number, "pod": observed.owner.shadow(comparison_id(query), number)})
+    if failed and failed[-1].reason == FailureClass.LOST_NODE:
+        return _after_loss(observed, before, query, failed[-1].message, now)
     if pod.get("status", {}).get("reason") == "DeadlineExceeded":
         minutes = longest_seconds(query.spec.upgrade or UpgradeSpec()) // 60
         return _without_report(before, f"it has taken longer than {minutes} minutes", now)
     return _without_report(before, failed[-1].message if failed else "its pod has ended without a report", now)
+
+
+def _after_loss(
+    observed: ObservedQuery, before: UpgradeStatus, query: StreamQuery, why: str, now: datetime
+) -> UpgradeStatus:
+    """Return the status after the loss of a pod: another one follows, as long as there were not too many."""
+    if before.tries >= MOST_PODS:
+        return _without_report(before, why, now)
+    number = before.tries + 1
+    return before.model_copy(update={"tries": number, "pod": _name(observed, query, number)})
 
 
 def _with_verdict(before: UpgradeStatus, report: UpgradeReport, now: datetime) -> UpgradeStatus:
@@ -198,6 +270,11 @@ def _ended(pod: Manifest) -> Mapping[str, Any] | None:
         if (ended := each.get("state", {}).get("terminated")) is not None:
             return dict(ended)
     return None
+
+
+def _is_ending(observed: ObservedQuery, name: str) -> bool:
+    found = observed.objects.get(("Pod", name))
+    return found is not None and "deletionTimestamp" in found["metadata"]
 
 
 def _own_pod(observed: ObservedQuery, name: str) -> Manifest | None:

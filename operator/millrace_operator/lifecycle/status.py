@@ -98,8 +98,9 @@ def status_of(
     if target.turn is not None and target.turn.waits is not None and summary.progress is ProgressingReason.SETTLED:
         reason, message = target.turn.waits
         summary = summary._replace(progress=reason, progress_message=message)
-    if target.shadow is not None and target.shadow.is_running and summary.progress is ProgressingReason.SETTLED:
-        reason, message = target.shadow.progress
+    compares = target.is_wanted and target.shadow is not None and target.shadow.is_running
+    if compares and target.shadow is not None and summary.progress is ProgressingReason.SETTLED:
+        reason, message = target.shadow.progress(observed.comparison_refused)
         summary = summary._replace(progress=reason, progress_message=message)
     if target.waits and summary.progress in (ProgressingReason.DEPLOYING, ProgressingReason.BACKING_OFF):
         waits = f"not rolled back: {target.waits}"

@@ -6,7 +6,7 @@ and the status in ``status``. Then ``reconcile`` writes the status and carries o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -32,7 +32,7 @@ from .pods.partitioners import partitioners_for, trouble_at
 from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
 from .requested_snapshots import unanswered_at, with_request
-from .shadow import missing_objects, unused_objects
+from .shadow import forged_objects, is_compared, missing_objects, unused_objects
 from .status import (
     VALID_BY_ITSELF,
     deleting_status,
@@ -63,6 +63,13 @@ _LONGEST_GRACE = 5 * 365 * 86_400
 @dataclass(frozen=True)
 class Apply:
     """Action that creates an object or updates it to its manifest."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Action that creates an object of a comparison; that one is refused keeps nothing else from being done."""
 
     manifest: Manifest
 
@@ -110,7 +117,7 @@ class DropPodGroup:
     """Action that deletes the PodGroup of a query that Volcano schedules no longer, which would reserve its room."""
 
 
-Action = Apply | Drain | Finalize | MakeSecret | DropSecret | Drop | DropPodGroup
+Action = Apply | Compare | Drain | Finalize | MakeSecret | DropSecret | Drop | DropPodGroup
 
 
 @dataclass(frozen=True)
@@ -167,11 +174,12 @@ def next_step(
 
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
-    """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
-    if observed.status.rejected is None:
-        return False
+    """Return whether the last healthy spec is lost, which the driver runs since the current one may not be followed."""
     applied = revision(query.spec)
-    if not observed.status.rejects(applied) or observed.revision in (None, applied):
+    if not (observed.status.rejects(applied) or is_compared(observed, query.spec)) or observed.revision in (
+        None,
+        applied,
+    ):
         return False
     return observed.healthy is None
 
@@ -275,14 +283,24 @@ def _step_to_apply(
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if not missing:
         actions += [Drop(each) for each in unused_configurations(observed, desired)]
-    actions += [Apply(each) for each in missing_objects(observed, target.shadow, target.query, defaults)]
-    actions += [Drop(each) for each in unused_objects(observed, upgrade_to_report(observed.status, target))]
+    actions += _of_comparison(observed, target, defaults, now)
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {_shown_name(observed, each)}" for each in missing)
     applying = (ProgressingReason.APPLYING, names) if missing else None
     status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
     return Step(status, tuple(actions), _due(observed, target, now))
+
+
+def _of_comparison(
+    observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime
+) -> Iterator[Action]:
+    """Yield the actions of a comparison: its next object, and the removal of what is not needed any more."""
+    if target.is_wanted:
+        yield from map(Compare, missing_objects(observed, target.shadow, target.query, defaults, now))
+        yield from map(Drop, forged_objects(observed, target.shadow, target.query, defaults))
+    upgrade = upgrade_to_report(observed.status, target) if target.is_wanted else None
+    yield from map(Drop, unused_objects(observed, upgrade))
 
 
 def _to_apply(observed: ObservedQuery, desired: list[Manifest]) -> list[Manifest]:

@@ -22,7 +22,7 @@ from .observed_query import ObservedQuery
 from .pods.driver_health import healthy_from
 from .pods.driver_runs import FailedRuns, failed_runs_of, pod_missing_since
 from .rollback import retry_after, setback_at, setback_of
-from .shadow import ShadowRun, compared_at, is_compared, is_passed, is_reconsidered, shadow_of
+from .shadow import ShadowRun, compared_at, held_comparison, is_compared, is_passed, is_reconsidered, shadow_of
 
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
@@ -86,7 +86,7 @@ def _target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefault
         return _rolled_back(observed, query, rejected, now)
     target = DriverTarget(query, applied, failed_runs_of(observed, applied, now), retried=rejected)
     if not target.is_wanted:  # a resumed query gets a fresh start
-        return replace(target, failed=replace(target.failed, failures=0))
+        return replace(target, failed=replace(target.failed, failures=0), shadow=held_comparison(observed, query))
     if observed.saved_revision in (None, applied) or observed.healthy is None:
         return replace(target, retried=None)
     turn = turn_of(observed, query.spec, now) if rejected is None else None

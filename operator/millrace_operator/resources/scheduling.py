@@ -33,7 +33,9 @@ VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 
 VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 YUNIKORN_QUEUE = "yunikorn.apache.org/queue"
-_YUNIKORN_APPLICATION = "yunikorn.apache.org/app-id"
+YUNIKORN_APPLICATION = "yunikorn.apache.org/app-id"
+"""Label of a pod: the application that it belongs to, whose first pod decides its queue and gang."""
+
 YUNIKORN_GROUP = "yunikorn.apache.org/task-group-name"
 """Annotation of a pod: its group among those of the gang."""
 
@@ -86,7 +88,7 @@ def announced(template: Manifest, query: StreamQuery, owner: Owner, role: str) -
         case BatchScheduler.VOLCANO:
             annotations |= {VOLCANO_GROUP: owner.name, VOLCANO_QUEUE: scheduling.queue}
         case BatchScheduler.YUNIKORN:
-            labels |= {_YUNIKORN_APPLICATION: _application(query, owner, role), YUNIKORN_QUEUE: scheduling.queue}
+            labels |= {YUNIKORN_APPLICATION: _application(query, owner, role), YUNIKORN_QUEUE: scheduling.queue}
             if role != PARTITIONER:
                 annotations[YUNIKORN_GROUP] = role
     if (name := SCHEDULER_NAMES.get(scheduling.scheduler)) is not None:

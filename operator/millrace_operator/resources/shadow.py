@@ -16,6 +16,7 @@ from .memory import driver_limit, executor_overhead
 from .names import Manifest, Owner
 from .pod_defaults import PodDefaults
 from .pods import driver_pod
+from .scheduling import VOLCANO_GROUP, YUNIKORN_APPLICATION, YUNIKORN_GROUP
 from .spec_changes import REVISION, revision
 
 REPORT = "/dev/termination-log"
@@ -36,13 +37,13 @@ _OF_A_SERVICE = ("ports", "startupProbe", "readinessProbe", "livenessProbe", "li
 """Parts of a driver's container that a comparison lacks, which serves nothing."""
 
 
-def comparison_id(query: StreamQuery) -> str:
-    """Return ten hexadecimal digits that differ for every change of the spec that asks for another comparison.
+def comparison_id(running: str, query: StreamQuery) -> str:
+    """Return ten hexadecimal digits that differ for every change that asks for another comparison.
 
-    What is done with its verdict does not count.
+    ``running`` is the revision that the query is compared with. What is done with its verdict does not count.
     """
     settings = {name: value for name, value in _asked(query).items() if name not in ("mode", "expectChanges")}
-    text = f"{revision(query.spec)} {to_json(settings)}"
+    text = f"{running} {revision(query.spec)} {to_json(settings)}"
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
@@ -70,7 +71,7 @@ def shadow_objects(
         secrets |= {secret: secrets.get(secret, set()) | keys for secret, keys in needed.items()}
     if confinement is not None:
         files[CONFINEMENT_FILE] = confinement.to_json()
-    config_map = owner.manifest("v1", "ConfigMap", owner.shadow(comparison_id(changed)), {})
+    config_map = owner.manifest("v1", "ConfigMap", owner.shadow(comparison_id(revision(running.spec), changed)), {})
     config_map |= {"immutable": True, "data": files}
     template = driver_pod(_with_code_of(running, changed), owner, defaults, secrets)
     template = with_configuration(template, DRIVER, config_map["metadata"]["name"])
@@ -91,7 +92,10 @@ def shadow_objects(
     made = owner.manifest("v1", "Pod", pod, {"spec": spec}, SHADOW)
     labels = (template["metadata"].get("labels") or {}) | made["metadata"]["labels"]
     kept = template["metadata"].get("annotations") or {}
-    annotations = {name: value for name, value in kept.items() if not name.startswith("prometheus.io/")}
+    unwanted = ("prometheus.io/", VOLCANO_GROUP, YUNIKORN_GROUP)  # it is no part of the driver's gang
+    annotations = {name: value for name, value in kept.items() if not name.startswith(unwanted)}
+    if YUNIKORN_APPLICATION in labels:
+        labels[YUNIKORN_APPLICATION] = f"{owner.uid}-{SHADOW}"
     made["metadata"] |= {"labels": labels, "annotations": annotations | {REVISION: revision(changed.spec)}}
     return [config_map, made]
 

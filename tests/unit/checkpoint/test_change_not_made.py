@@ -52,13 +52,27 @@ def test_a_copy_that_is_gone_leaves_no_number(batches):
     checkpoint.close()
 
 
-def test_the_number_of_a_copy_in_force_is_kept(batches):
+def changed(batches):
+    """A checkpoint whose last batch, 2, is a change of its state."""
     checkpoint = reopened(batches)
     assert checkpoint.adopt_spark(make_copy(batches.root / "spark"))
-    log = checkpoint.spark
     for name in ("offsets", "commits"):
-        (log / name / "2").write_bytes((log / name / "1").read_bytes())
+        log = checkpoint.spark / name
+        (log / "2").write_bytes((log / "1").read_bytes())
     checkpoint.close()
+
+
+def test_the_number_of_a_copy_in_force_is_kept(batches):
+    changed(batches)
     checkpoint = reopened(batches)
     assert checkpoint.last_batch().known == 1, "the sink has no results of the change"
+    checkpoint.close()
+
+
+def test_a_second_change_that_is_not_made_leaves_the_number_of_the_first(batches):
+    changed(batches)
+    marker = Marker.read(batches.root)
+    replace(marker, renumbered=Renumbered(3, 1)).write(batches.root)
+    checkpoint = reopened(batches)
+    assert (checkpoint.last_batch().committed, checkpoint.last_batch().known) == (2, 1)
     checkpoint.close()

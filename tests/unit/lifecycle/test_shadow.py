@@ -233,14 +233,66 @@ def test_a_pod_that_finds_no_node_is_given_up_after_half_an_hour(healthy):
     assert "0/3 nodes: no memory" in healthy.pass_time(minutes=2).upgrade.message
 
 
-def test_a_quota_without_room_leaves_the_driver_alone_and_is_tried_again(healthy):
+def test_a_refused_pod_leaves_all_else_alone_and_is_tried_again(healthy):
     before = runs(healthy)
     healthy.policy = "Pod"
-    status = applied(healthy, SQL)
+    applied(healthy, SQL)
+    status = healthy.pass_time(seconds=1)
     assert runs(healthy) == before
-    assert status.phase == "Running"
+    assert (status.phase, healthy.condition("Ready").status) == ("Running", "True")
+    assert "a policy of the cluster says no; tried again at" in healthy.condition("Progressing").message
+    applied(healthy, SQL + "  executors: {max: 3, initial: 3}\n")
+    assert '"executors":3' in healthy.objects["ConfigMap", "trips-by-cell-plan"]["data"]["plan.yaml"]
     healthy.policy = None
     healthy.pass_time(minutes=2)
+    assert pod_of(healthy) in healthy.objects
+
+
+def test_a_pod_that_is_refused_for_half_an_hour_is_given_up(healthy):
+    healthy.policy = "Pod"
+    applied(healthy, SQL)
+    assert healthy.pass_time(minutes=28).upgrade.verdict is None
+    status = healthy.pass_time(minutes=14)
+    assert status.upgrade.verdict == "NotCompared"
+    assert "a policy of the cluster says no" in status.upgrade.message
+
+
+def test_a_config_map_that_another_client_has_made_is_replaced_before_the_pod_is_made(healthy):
+    applied(healthy, SQL)
+    at, name = pod_of(healthy), shadows(healthy)[0]
+    wanted = healthy.objects[name]["data"]
+    del healthy.objects[at]
+    healthy.start_operator()
+    healthy.objects[name] = healthy.objects[name] | {"data": {"new.yaml": "other"}}
+    healthy.actions.clear()
+    healthy.settle()
+    assert healthy.objects[name]["data"] == wanted
+    assert at in healthy.objects
+    changes = [action for action in healthy.actions if action[0] in ("drop", "apply")]
+    assert changes == [("drop", name[1]), ("apply", *name), ("apply", *at)]
+
+
+def test_a_verdict_is_of_one_version_that_ran(healthy):
+    """Equal with the first version says nothing about the second."""
+    applied(healthy, SQL)
+    ends(healthy, UpgradeVerdict.EQUAL)
+    healthy.pod_is_ready()
+    healthy.pass_time(seconds=61)
+    applied(healthy, OTHER_SQL.replace("Shadow", "Replace"))
+    healthy.pod_is_ready()
+    healthy.pass_time(seconds=61)
+    before = runs(healthy)
+    status = applied(healthy, SQL)
+    assert runs(healthy) == before
+    assert status.upgrade.verdict is None
+
+
+def test_a_deleted_pod_is_followed_by_another(healthy):
+    applied(healthy, SQL)
+    first = pod_of(healthy)
+    healthy.objects[first]["metadata"]["deletionTimestamp"] = stamp(healthy.time)
+    status = healthy.settle()
+    assert status.upgrade.tries == 2
     assert pod_of(healthy) in healthy.objects
 
 
@@ -260,10 +312,36 @@ def test_a_driver_that_keeps_failing_is_replaced_without_a_comparison(healthy):
     assert runs(healthy) != before
 
 
-def test_a_suspended_query_compares_nothing(healthy):
+def test_a_comparison_goes_on_when_a_suspended_query_is_resumed(healthy):
+    before = runs(healthy)
     applied(healthy, SQL)
     applied(healthy, SQL + "  suspend: true\n")
     assert shadows(healthy) == []
+    assert healthy.condition("Progressing").reason == "Settled"
+    applied(healthy, SQL)
+    assert runs(healthy) == before
+    assert pod_of(healthy) in healthy.objects
+    ends(healthy, UpgradeVerdict.EQUAL)
+    assert runs(healthy) != before
+
+
+def test_a_comparison_goes_on_when_the_driver_fails_meanwhile(healthy):
+    before = runs(healthy)
+    applied(healthy, SQL)
+    for number in range(3):
+        healthy.pod_fails(restarts=number + 1)
+        healthy.pass_time(minutes=6)
+    assert runs(healthy) == before
+    assert healthy.status.upgrade.verdict is None
+
+
+def test_a_lost_spec_of_the_driver_that_runs_is_no_reason_to_replace_it(healthy):
+    before = runs(healthy)
+    applied(healthy, SQL)
+    healthy.reconciler.observations.object_gone(healthy.objects.pop(("ConfigMap", "trips-by-cell-healthy")))
+    healthy.settle()
+    assert runs(healthy) == before
+    assert "the last healthy spec, which runs, is lost" in healthy.condition("Progressing").message
 
 
 def test_a_healthy_change_that_fails_later_is_rolled_back_as_ever(healthy):
