@@ -72,7 +72,7 @@ def _minor(release: str) -> tuple[int, ...]:
 
 
 class Renumbered(NamedTuple):
-    """The last batch of Spark's log after a rewriting of the state, which is that batch, and the one that sinks know."""
+    """The last batch of Spark's log after the state was rewritten, by that batch, and the one that sinks know."""
 
     batch: int
     results: int
