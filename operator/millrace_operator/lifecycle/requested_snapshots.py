@@ -33,6 +33,8 @@ _TOO_OLD = (
     "its image may be of an earlier version of Millrace, which takes no requests for snapshots"
 )
 
+_NOT_FOLLOWED = "the driver gets the request once the spec can be followed: the condition Ready says why it is not"
+
 
 def snapshots_status(observed: ObservedQuery, now: datetime) -> SnapshotsReport | None:
     """Return the snapshots of the checkpoint as the driver has last reported them, with the request as of now."""
@@ -98,7 +100,9 @@ def _waits_for(observed: ObservedQuery, request: SnapshotRequest, now: datetime)
     since = _runs_since(observed)
     if since is None:
         return "no driver runs"
-    return _TOO_OLD if now >= _due(request, since) else ""
+    if now < _due(request, since):
+        return ""
+    return _TOO_OLD if observed.snapshot_request else _NOT_FOLLOWED
 
 
 def _due(request: SnapshotRequest, since: datetime) -> datetime:

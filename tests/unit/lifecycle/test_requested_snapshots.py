@@ -173,3 +173,12 @@ def test_a_report_of_a_later_image_is_read_as_far_as_it_is_known(running):
 def test_who_does_not_use_it_gets_no_entry(running):
     assert "snapshot-request.json" not in running.objects[PLAN]["data"]
     assert running.status.snapshots is None
+
+
+def test_a_request_waits_for_a_spec_that_can_be_followed(running):
+    running.put(MINIMAL.replace("SELECT", "SELEKT"), annotations={SNAPSHOT_ANNOTATION: "monday"})
+    running.settle()
+    running.pass_time(minutes=3)
+    status = running.settle()
+    assert given(running) is None
+    assert "once the spec can be followed" in status.snapshots.request.message
