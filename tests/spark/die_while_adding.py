@@ -19,7 +19,7 @@ from millrace_jobs.run.query_file import query_of
 
 STEPS = {
     "before the copy": "millrace_jobs.run.state_widening.make_copy",
-    "before the rows are written": "millrace_jobs.run.state_widening._Change.apply",
+    "before the rows are written": "millrace_jobs.run.state_widening._RowChange.apply",
     "before it is noted": "millrace_jobs.checkpoint.changeable_state.ChangeableState.adopt_spark",
     "before the renaming": "millrace_jobs.checkpoint.changeable_state.adopt",
     "before the original is removed": "millrace_jobs.run.state_widening.remove_outdated",
