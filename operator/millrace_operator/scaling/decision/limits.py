@@ -86,7 +86,7 @@ def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterato
 def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
     yield Limit(Guard.BOUNDS, low, f"the minimum is {counted(low)}")
-    fewest = min(math.ceil(present / 4), *memory.tried(situation.now))
+    fewest = min([math.ceil(present / 4), *memory.tried(situation.now)])  # none is tried before the first batch
     why = "one step releases at most three in four executors, unless batches have run on fewer"
     yield Limit(Guard.SCALE_IN_LIMITED, fewest, why)
     too_few = memory.too_few_for(rate, situation.now)

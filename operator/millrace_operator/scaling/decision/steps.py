@@ -63,8 +63,8 @@ class Case:
 
     @cached_property
     def tried(self) -> Range:
-        """The fewest and the most executors that recent batches ran on."""
-        tried = self.learned.memory.tried(self.situation.now)
+        """The fewest and the most executors that recent batches ran on; those of the plan before the first batch."""
+        tried = self.learned.memory.tried(self.situation.now) or [self.situation.plan.executors]
         return Range(min(tried), max(tried))
 
     @cached_property
