@@ -26,14 +26,6 @@ from millrace_operator.lifecycle.pods.driver_health import HEALTH_DEADLINE
 pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture
-def counting(installation: Installation, namespace: str) -> Iterator[Counting]:
-    """A query that is not yet applied, and records for it."""
-    made = Counting(installation, namespace)
-    yield made
-    made.stop()
-
-
 def test_a_query_is_suspended_and_resumed_while_records_come(counting: Counting) -> None:
     query = counting.query
     counting.start()

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lab.counting_query import Counting
 from lab.deployed import Deployed
-from lab.installation import CLAIM, Installation
+from lab.installation import CLAIM
 from lab.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=4), pytest.mark.timeout(1800)]
-
-
-@pytest.fixture
-def counting(installation: Installation, namespace: str) -> Iterator[Counting]:
-    """A query that counts, and records for it."""
-    made = Counting(installation, namespace)
-    made.start()
-    yield made
-    made.stop()
 
 
 def ask(query: Deployed, value: str) -> dict[str, Any]:
@@ -38,6 +28,7 @@ def ask(query: Deployed, value: str) -> dict[str, Any]:
 
 
 def test_another_query_counts_on_from_a_snapshot_that_kubectl_asks_for(counting: Counting) -> None:
+    counting.start()
     query = counting.query
     driver = query.driver_uid
     found = ask(query, "monday")

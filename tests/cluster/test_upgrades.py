@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lab.counting_query import SQL, Counting
-from lab.installation import Installation
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.slow(minutes=8), pytest.mark.timeout(1500)]
 
 UPGRADE = {"mode": "Shadow", "duration": "20s"}
 WITHOUT_A_KEY = SQL.replace("FROM records", "FROM records WHERE name <> 'key-3'")
 IN_OTHER_WORDS = "SELECT name,\n       count(*) AS records\nfrom records group by name\n"
-
-
-@pytest.fixture
-def counting(installation: Installation, namespace: str) -> Iterator[Counting]:
-    """A query that is not yet applied, and records for it."""
-    made = Counting(installation, namespace)
-    yield made
-    made.stop()
 
 
 def test_a_wrong_version_is_dropped_by_name_and_a_right_one_takes_over(counting: Counting) -> None:

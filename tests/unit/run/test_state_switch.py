@@ -227,6 +227,13 @@ def test_a_query_goes_on_with_its_own_state_where_no_copy_comes(tmp_path: Path) 
     query.end()
 
 
+def copier_that_asks(query: Query) -> threading.Thread:
+    """Return a copier at work, once it has asked the driver for the switch."""
+    thread = copier(query, None)
+    wait_until(lambda: query.switch.is_requested(), "the copier asks for the switch")
+    return thread
+
+
 def test_the_old_state_stays_until_a_batch_has_followed_the_switch(tmp_path: Path) -> None:
     query = Query(tmp_path / "checkpoint")
     handover = Handover(query.root)
@@ -256,8 +263,7 @@ def test_a_batch_that_has_only_begun_is_repeated_before_the_driver_stops(
     write_batch(query.root / "spark", 2, BEFORE, [2])
     commit = query.root / "spark" / "commits" / "2"
     commit.rename(tmp_path / "commit")  # the driver is at work on the batch, whose plan and records are in its log
-    thread = copier(query, None)
-    wait_until(lambda: query.switch.is_requested(), "the copier asks for the switch")
+    thread = copier_that_asks(query)
     copied = SparkLog(query.root / "repartitioned" / "spark")
     wait_until(lambda: copied.last_batch().committed == 3, "the copy has the batch")
     (tmp_path / "commit").rename(commit)
@@ -276,8 +282,7 @@ def test_a_driver_that_runs_another_query_by_now_keeps_its_state(
     monkeypatch.setattr(running_state, "is_running", lambda _: True)
     query = Query(tmp_path / "checkpoint")
     query.batch()
-    thread = copier(query, None)
-    wait_until(lambda: query.switch.is_requested(), "the copier asks for the switch")
+    thread = copier_that_asks(query)
     changed = a_query("spec", "batchInterval", value="7s")
     query.checkpoint.adopt(changed)  # the same, with what an upgrade has changed
     query.batch()
