@@ -5,9 +5,10 @@ UV ?= uv
 TESTS := spark services kafka stores cluster units
 WORKERS ?= 2
 # Names of `make bench`: by what they need, and with the module where it is not bench.NAME. docs/benchmarks.md says what each measures.
-BENCHES := arena batching papers partitioners pipeline scaling wires
-BENCHES_IN_THE_LAB := dedicated delays growth joins kafka lookups operator peers sinks starts upgrade
+BENCHES := arena batching papers partitioners pipeline repartition scaling wires
+BENCHES_IN_THE_LAB := dedicated delays growth joins kafka lookups operator peers preemption sinks starts upgrade
 MODULE_delays := bench.cluster.delays
+MODULE_preemption := bench.cluster.preemption
 MODULE_papers := millrace_research.papers
 MODULE_scaling := bench.scaling.report
 MODULE_upgrade := bench.cluster.upgrade
@@ -110,6 +111,7 @@ lint-generated:
 	$(BIN)/python -m monitoring.dashboards out/dashboards
 	diff -r out/dashboards charts/millrace/files/dashboards
 	$(BIN)/python -m millrace_operator.resources.restart_warning | diff charts/millrace/files/restart-warning.yaml -
+	$(BIN)/python -m tools.policy_schema | diff charts/millrace/values.schema.json -
 	$(BIN)/python -m tools.crd_compatibility crds/released/v1alpha1.yaml crds/streamqueries.millrace.io.yaml
 
 # The search index and all that pages load are in the folder. Material's notice about its successor is not about these docs.
@@ -132,6 +134,7 @@ generate: setup  ## Write what the API's models decide, and what the chart ships
 	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
 	$(BIN)/python -m tools.reference Connection >docs/reference/connection.md
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
+	$(BIN)/python -m tools.policy_schema >out/values.schema.json && mv out/values.schema.json charts/millrace/
 
 # Its README, and the base for Kustomize.
 chart-files: lab  ## Generate the chart's README and the Kustomize base

@@ -8,6 +8,7 @@ record, both by number; the file of answers gets what was wrong. Kafka, PostgreS
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -283,15 +284,19 @@ def picture(fault: StagedFault, number: int, out: Path) -> None:
 
 
 def main() -> None:
-    """Stage all faults, or those whose numbers follow."""
-    out, answers, *chosen = sys.argv[1:]
-    Path(out).mkdir(parents=True, exist_ok=True)
+    """Stage all faults, or those whose numbers are given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder for the pictures and reports")
+    parser.add_argument("answers", type=Path, help="file for what was wrong")
+    parser.add_argument("faults", nargs="*", type=int, help="numbers of the faults to stage; by default all")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     for number, fault in enumerate(FAULTS, 1):
-        if not chosen or str(number) in chosen:
-            picture(fault, number, Path(out))
+        if not options.faults or number in options.faults:
+            picture(fault, number, options.out)
             print(number, flush=True)
     text = "".join(f"{number}: {fault.answer}\n" for number, fault in enumerate(FAULTS, 1))
-    Path(answers).write_text(text, encoding="utf-8")
+    options.answers.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -107,9 +107,9 @@ def _run_engine(engine: str, queries: Sequence[Query], *, only_missing: bool) ->
             if not found[name].is_right:
                 print(f"  {name}: {'versions' if found[name].rows else 'rows'} differ", flush=True)
             if len(found) % _SAVED_EVERY == 0:
-                save(engine, runner.version, all_queries(), found)
+                save(engine, all_queries(), found)
     finally:  # a run that is interrupted keeps what it has
-        save(engine, runner.version, all_queries(), found)
+        save(engine, all_queries(), found)
     print(f"{runner.version}: {sum(each.is_right for each in found.values())} of {len(found)} cases are right")
 
 

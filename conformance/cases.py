@@ -31,6 +31,8 @@ class Arrival:
         at: event time in seconds.
         k, f, v: the columns of every input: key, foreign key and value.
         delete: whether the update is a tombstone, which has ``at`` and ``k`` alone.
+        exact: whether ``at`` is the tombstone's own time. Otherwise it was written when event time had reached ``at``,
+            for the row that arrived before it.
     """
 
     to: str
@@ -39,10 +41,12 @@ class Arrival:
     f: str | None = None
     v: int | None = None
     delete: bool = False
+    exact: bool = True
 
     def written(self) -> dict[str, Any]:
         """Return the arrival as the files have it."""
         columns = {"delete": True} if self.delete else {"f": self.f, "v": self.v}
+        columns |= {} if self.exact else {"exact": False}
         found = {"to": self.to, "at": self.at, "k": self.k} | columns
         return {name: value for name, value in found.items() if value is not None}
 
@@ -83,7 +87,8 @@ class Query:
         times: columns of the result that are event times.
         model: the operator of the reference interpreter with its parameters.
         engines: what each engine runs, or why it cannot.
-        flush: whether event time has to go on after the last arrival, as for rows that wait until they are final.
+        flush: whether event time has to go on after the last arrival, as for rows that wait until they are final; a
+            number is the time that it reaches.
         differences: by engine, the names of the reasons for other ``rows``, other ``versions``, or another result of
             one case.
         cases: the cases, by id.
@@ -100,7 +105,7 @@ class Query:
     times: Sequence[str]
     model: Mapping[str, Any]
     engines: Mapping[str, Mapping[str, Any]]
-    flush: bool
+    flush: bool | int
     differences: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     cases: Sequence[Case] = ()
 
@@ -148,7 +153,12 @@ def version(changelog: Sequence[Change], time: int) -> list[Row]:
 
 
 def _bag(rows: Sequence[Row]) -> Counter[tuple[tuple[str, Any], ...]]:
-    return Counter(tuple(sorted(row.items())) for row in rows)
+    """Count rows; fractions are equal up to what the order of additions changes in them."""
+    return Counter(tuple(sorted((name, _rounded(value)) for name, value in row.items())) for row in rows)
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 9) if isinstance(value, float) else value
 
 
 def all_queries(names: Sequence[str] = ()) -> list[Query]:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from .cases import ENGINES, Query
+from .engines.versions import version_of
 from .results import Verdict, load
 
 PAGE = Path(__file__).parents[1] / "docs" / "conformance.md"
@@ -172,5 +173,6 @@ def _inexpressible(queries: Sequence[Query], settings: Mapping[str, Any]) -> Ite
 def _configured(settings: Mapping[str, Any]) -> Iterator[str]:
     yield "## How the engines are configured\n"
     for engine in ENGINES:
-        yield f"- **{settings[engine]['name']}**: {settings[engine]['configured'].strip()}"
+        configured = settings[engine]["configured"].strip().replace("{version}", version_of(engine))
+        yield f"- **{settings[engine]['name']}**: {configured}"
     yield ""

@@ -7,11 +7,13 @@ and further operators. All of them are here, each with the definitions that it f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.dual_streaming import aggregation, joins, table_operators
+from tests.dual_streaming import aggregation, emission, joins, table_operators
 from tests.dual_streaming.streams import Record, Stream, StreamRecord, keep, stream
 from tests.dual_streaming.tables import EvolvingTable
 
@@ -21,11 +23,19 @@ Values = tuple[tuple[str, Any], ...]
 """The columns of a row, hashable, as the interpreter needs values."""
 
 _AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
-    "count": len,
-    "sum": lambda values: sum(given) if (given := _given(values)) else None,
-    "min": lambda values: min(_given(values), default=None),
-    "max": lambda values: max(_given(values), default=None),
-    "countDistinct": lambda values: len(set(_given(values))),
+    "sum": lambda values: sum(values) if values else None,
+    "min": lambda values: min(values, default=None),
+    "max": lambda values: max(values, default=None),
+    "countDistinct": lambda values: len(set(values)),
+    "stddev": lambda values: statistics.stdev(values) if len(values) > 1 else None,
+    "median": lambda values: float(statistics.median(values)) if values else None,
+}
+"""Aggregates of the values of a column that are not NULL."""
+
+_SET_OPERATIONS: dict[str, Callable[[set[Any], set[Any]], set[Any]]] = {
+    "union": operator.or_,
+    "except": operator.sub,
+    "intersect": operator.and_,
 }
 
 
@@ -81,7 +91,7 @@ class Reference:
         """Definitions 53 to 58: facts, and tables by their updates in the order of arrival."""
         arrivals = [each for each in self._case.arrivals if each.to == name]
         if self._query.inputs[name] == "table":
-            return EvolvingTable(Record(each.at, each.k, None if each.delete else _columns(each)) for each in arrivals)
+            return EvolvingTable(_updates(arrivals))
         return stream(Record(each.at, each.k, _columns(each)) for each in arrivals)
 
     def _filter(self, of: Mapping[str, Any], where: str) -> Stream | EvolvingTable:
@@ -106,24 +116,67 @@ class Reference:
         """All records of streams."""
         return stream(each.record for model in of for each in self._stream(model))
 
-    def _joinStreams(  # noqa: N802 - named as in the files
-        self, left: Any, right: Any, type: str, keys: Sequence[str], within: int, shift: int = 0
+    def _rows(self, of: Any) -> EvolvingTable:
+        """Return the records of a stream as rows that stay, each from its own time on."""
+        return EvolvingTable(Record(each.t, each.o, each.v) for each in self._stream(of))
+
+    def _unionAll(self, left: Any, right: Any) -> EvolvingTable:  # noqa: N802 - named as in the files
+        """All rows of two tables, also those that are equal."""
+        return table_operators.union_all(self._table(left), self._table(right))
+
+    def _setOperation(self, of: str, left: Any, right: Any) -> EvolvingTable:  # noqa: N802
+        """``of`` the sets of rows of two tables, in each version: their union, difference or intersection."""
+        return table_operators.set_operation(self._table(left), self._table(right), _SET_OPERATIONS[of])
+
+    def _shown(self, of: Any, strategy: str, within: int, until: int) -> Stream:
+        """Section 5.3.2: the results of a join of streams that are emitted when event time is ``until``."""
+        return emission.shown(
+            self._stream(of),
+            lambda result: None in (_value("l_k", result.v), _value("r_k", result.v)),
+            within,
+            emission.Strategy(strategy),
+            event_time=until,
+            delay=self._query.grace,
+        )
+
+    def _joinStreams(  # noqa: N802
+        self, left: Any, right: Any, type: str, keys: Sequence[str], within: int, shift: int = 0, where: str = ""
     ) -> Stream:
         """Definition 67; ``shift`` is added to the times of the left stream, for ranges that are not symmetric."""
         shifted = tuple(each._replace(t=each.t + shift) for each in self._stream(left))
-        band = joins.Band(_key(keys[0]), _key(keys[1]), within)
+        band = joins.Band(_key(keys[0]), _key(keys[1]), within, _condition(where))
         return _merged(joins.of_streams(shifted, self._stream(right), band, joins.JoinType(type)))
 
-    def _joinTable(self, stream: Any, table: Any, type: str, keys: Sequence[str]) -> Stream:  # noqa: N802
-        """Definitions 68 and 69; the key of the table is the second of ``keys``."""
-        found = self._table(table)
-        return _merged(joins.of_stream_and_table(self._stream(stream), found, _key(keys[0]), joins.JoinType(type)))
+    def _withPartner(self, left: Any, right: Any, keys: Sequence[str], within: int) -> Stream:  # noqa: N802
+        """Definition 67, with each record of the left stream once if it has a partner: a semi join."""
+        band, partners = joins.Band(_key(keys[0]), _key(keys[1]), within, _condition("")), self._stream(right)
+        return tuple(
+            each for each in self._stream(left) if joins.of_streams((each,), partners, band, joins.JoinType.INNER)
+        )
 
-    def _joinTables(self, left: Any, right: Any, type: str, keys: Sequence[str]) -> EvolvingTable:  # noqa: N802
+    def _joinTable(  # noqa: N802
+        self, stream: Any, table: Any, type: str, keys: Sequence[str], where: str = ""
+    ) -> Stream:
+        """Definitions 68 and 69; the key of the table is the second of ``keys``."""
+        records, found, key = self._stream(stream), self._table(table), _key(keys[0])
+        return _merged(joins.of_stream_and_table(records, found, key, joins.JoinType(type), _condition(where)))
+
+    def _joinTables(  # noqa: N802
+        self, left: Any, right: Any, type: str, keys: Sequence[str], where: str = ""
+    ) -> EvolvingTable:
         """Definition 74."""
-        attributes = (_key(keys[0]), _key(keys[1]))
-        found = joins.of_tables(self._table(left), self._table(right), attributes, joins.JoinType(type))
+        tables, attributes = (self._table(left), self._table(right)), (_key(keys[0]), _key(keys[1]))
+        found = joins.of_tables(*tables, attributes, joins.JoinType(type), _condition(where))
         return table_operators.map_values(found, lambda record: _both(record.v))
+
+    def _greatest(self, of: Any, by: str, rows: int) -> EvolvingTable:
+        """The rows of each version of a table with the greatest values of a column; the smaller key is first of two."""
+
+        def order(record: Record) -> tuple[bool, Any, str]:
+            value = dict(record.v)[by]
+            return value is None, 0 if value is None else -value, repr(record.k)
+
+        return table_operators.first(self._table(of), order, rows)
 
     def _group(self, of: Any, by: Sequence[str], aggregates: Mapping[str, str]) -> EvolvingTable:
         """Definitions 64 and 73."""
@@ -232,6 +285,21 @@ def without(case: Case, arrival: Arrival) -> Case:
     return replace(case, rounds=tuple(each for each in rounds if each))
 
 
+def _updates(arrivals: Sequence[Arrival]) -> Iterator[Record]:
+    """Yield the updates of a table.
+
+    A tombstone without an event time of its own removes the row that arrived before it, also one that is newer.
+    """
+    newest: dict[str, int] = {}
+    for each in arrivals:
+        at = each.at if each.exact else max(each.at, newest.get(each.k, each.at))
+        yield Record(at, each.k, None if each.delete else _columns(each))
+        if each.delete:
+            newest.pop(each.k, None)
+        else:
+            newest[each.k] = at
+
+
 def _columns(arrival: Arrival) -> Values:
     return (("k", arrival.k), ("f", arrival.f), ("v", arrival.v), ("at", arrival.at))
 
@@ -261,17 +329,28 @@ def _merged(joined: Stream) -> Stream:
     return tuple(each._replace(v=_both(each.v)) for each in joined)
 
 
-def _given(values: list[Any]) -> list[Any]:
-    return [value for value in values if value is not None]
+def _condition(where: str) -> joins.Condition:
+    """Return a condition on the columns of both sides of a join; without a text, one that always holds."""
+    return (lambda left, right: bool(_value(where, _both((left, right))))) if where else joins.always
 
 
 def _aggregated(rows: Sequence[Row], aggregates: Mapping[str, str]) -> Values:
-    """Return aggregates such as ``{n: count, total: sum v}``; ``count v`` leaves out NULL, as in SQL."""
-    found = []
+    """Return aggregates such as ``{n: count, total: sum v}``, which leave out NULL, as in SQL.
+
+    ``nth 2 k v`` is the k of the row with the second largest v; of rows with the same v, the larger k comes first.
+    """
+    found: list[tuple[str, Any]] = []
     for name, text in aggregates.items():
-        function, *column = text.split()
-        values = [row[column[0]] for row in rows] if column else list(rows)
-        found.append((name, _AGGREGATES[function](_given(values) if column and function == "count" else values)))
+        function, *words = text.split()
+        if function == "nth":
+            number, value, by = words
+            largest = sorted(((row[by], row[value]) for row in rows), reverse=True)[int(number) - 1 :]
+            found.append((name, largest[0][1] if largest else None))
+        elif not words:
+            found.append((name, len(rows)))
+        else:
+            given = [row[words[0]] for row in rows if row[words[0]] is not None]
+            found.append((name, len(given) if function == "count" else _AGGREGATES[function](given)))
     return tuple(found)
 
 
@@ -284,21 +363,27 @@ def _session_values(by: Sequence[str], aggregates: Mapping[str, str]) -> Callabl
 
 
 def _value(expression: str, values: Values) -> Any:
-    """Return the value of a column, of ``coalesce a b``, of ``a absent``, or of a comparison such as ``a > 10``."""
+    """Return the value of a column, a text such as ``'a'``, or one of the forms below.
+
+    ``coalesce a b``; ``a absent``; ``a > 10`` and ``a > b``; ``a floor 10``, the multiple of 10 that a has reached.
+    """
     row = dict(values)
     words = expression.split()
     if len(words) == 1:
-        return _column(row, words[0])
+        return expression.strip("'") if expression.startswith("'") else _column(row, words[0])
     if words[0] == "coalesce":
         return next((value for name in words[1:] if (value := _column(row, name)) is not None), None)
     if words[1:] == ["absent"]:
         return _column(row, words[0]) is None
-    column, sign, number = words
-    assert sign in (">", "<", "="), f"an expression that the interpreter does not know: {expression}"
-    value = _column(row, column)
-    if value is None:
+    column, sign, operand = words
+    value, other = _column(row, column), int(operand) if operand.isdigit() else _column(row, operand)
+    if value is None or other is None:
         return None
-    return {">": value > int(number), "<": value < int(number), "=": value == int(number)}[sign]
+    return {">": operator.gt, "<": operator.lt, "=": operator.eq, "floor": _floor}[sign](value, other)
+
+
+def _floor(value: int, step: int) -> int:
+    return value - value % step
 
 
 def _column(row: Row, name: str) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from .cases import Outcome, Query, by_id, text_of
+from .cases import Outcome, Query, document_of, expected, text_of
+from .engines.versions import version_of
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -46,20 +47,20 @@ def verdict(right: Outcome, found: Outcome) -> Verdict:
     return Verdict(rows, versions, {"rows": list(found.rows)} | ({"changelog": changes} if changes else {}))
 
 
-def save(engine: str, version: str, queries: Sequence[Query], found: Mapping[str, Verdict]) -> None:
+def save(engine: str, queries: Sequence[Query], found: Mapping[str, Verdict]) -> None:
     """Write the verdicts of an engine over those in its file, which keeps the cases that did not run."""
     merged = load(engine, queries) | dict(found)
     digests = _digests(engine, queries)
     cases = {name: _document(merged[name]) | {"of": digests[name]} for name in sorted(merged)}
     RESULTS.mkdir(exist_ok=True)
-    document = {"version": version, "cases": cases}
+    document = {"version": version_of(engine), "cases": cases}
     (RESULTS / f"{engine}.yaml").write_text(text_of(document), encoding="utf-8")
 
 
 def load(engine: str, queries: Sequence[Query]) -> dict[str, Verdict]:
     """Return the verdicts in an engine's file by the ids of cases; none without a file.
 
-    A verdict on a case or a query that has changed since then is left out.
+    A verdict is left out if the case, the query, its right result or the engine's version has changed since then.
     """
     file = RESULTS / f"{engine}.yaml"
     if not file.exists():
@@ -71,12 +72,16 @@ def load(engine: str, queries: Sequence[Query]) -> dict[str, Verdict]:
 
 
 def _digests(engine: str, queries: Sequence[Query]) -> dict[str, str]:
-    """Return a digest of what each case asks of an engine, by the case's id."""
+    """Return a digest of what a verdict is about, by the case's id: the engine, what it is asked, what is right."""
     found = {}
-    for query, case in by_id(queries):
-        arrivals = [[each.written() for each in arrivals] for arrivals in case.rounds]
-        asked = [arrivals, query.engines[engine], query.model, query.grace, list(query.key), query.flush]
-        found[case.id] = hashlib.sha256(text_of(asked).encode()).hexdigest()[:8]
+    for query in queries:
+        right = expected(query)
+        read_as = [query.result, list(query.key), list(query.times)]
+        for case in query.cases:
+            arrivals = [[each.written() for each in arrivals] for arrivals in case.rounds]
+            asked = [arrivals, query.engines[engine], query.grace, query.flush, read_as]
+            about = [version_of(engine), asked, document_of(right[case.id])]
+            found[case.id] = hashlib.sha256(text_of(about).encode()).hexdigest()[:8]
     return found
 
 

@@ -6,11 +6,13 @@ is 1 if a download or a build has failed, or if this machine lacks anything and 
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import signal
 import sys
 import time
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,8 +55,10 @@ _LANES: tuple[Sequence[Part], ...] = (
 _began = time.monotonic()
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Make all parts, and return the exit status."""
+    command = argparse.ArgumentParser("python -m lab", description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    command.parse_args(arguments)
     print(f"lab: making what the tests need in {cache_folder()}", flush=True)
     with ThreadPoolExecutor(len(_LANES)) as lanes:
         errors = [error for lane in lanes.map(_make_all, _LANES) for error in lane]
@@ -106,4 +110,4 @@ def _interrupted(number: int, frame: object) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

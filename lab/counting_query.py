@@ -50,6 +50,15 @@ class Counting:
         self.query.wait_until_settled()
         self.wait_for_progress()
 
+    def pause(self) -> None:
+        """Write no more records, and wait until those before are counted."""
+        self._load.rate = 0.0
+        self.wait_for_progress()
+
+    def resume(self) -> None:
+        """Write records again."""
+        self._load.rate = RATE
+
     def stop(self) -> None:
         """Stop producing records."""
         self._load.stop()
@@ -73,6 +82,15 @@ class Counting:
         """Wait until all records written before this call are counted."""
         written = self.written
         wait_until(lambda: self.table() >= written, f"{written.total()} records are counted")
+
+    def wait_for_executors(self, number: int, without: str = "") -> None:
+        """Wait until so many executors run and take tasks, and the pod ``without`` is not one of them."""
+
+        def at_work() -> bool:
+            found = {each["metadata"]["name"] for each in self.query.executors}
+            return without not in found and len(found) == self.query.applied["executorsReady"] == number
+
+        wait_until(at_work, f"{number} executors are at work")
 
     def check(self) -> None:
         """Check that every record is counted once, and that no count was ever reset and counted again."""

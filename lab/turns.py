@@ -1,4 +1,4 @@
-"""Tests that CI runs in turn: they take long, so each CI run takes every fifth one, by its turn.
+"""Tests that CI runs in turn: they take long, so each CI run takes every eighth one, by its turn.
 
 The turn is the number of commits that lead to this one, so that runs of one commit after another take turns. In a
 shallow clone, it is a number from the commit's name. ``MILLRACE_TURN`` chooses by hand; without CI, all of them run.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-TURNS = 5
+TURNS = 8
 """CI runs, one after another, that together take each of the tests once."""
 
 

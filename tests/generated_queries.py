@@ -105,7 +105,8 @@ class _Maker:
         return f"{clause}{self._select()}"
 
     def _union(self) -> str:
-        kind = self._one_of(("UNION ALL", "UNION ALL", "UNION ALL", "UNION", "EXCEPT", "INTERSECT"))
+        kind = self._one_of(("UNION ALL", "UNION ALL", "UNION ALL", "UNION", "EXCEPT", "INTERSECT",
+                             "EXCEPT ALL", "INTERSECT ALL"))  # fmt: skip
         sides = self._one_of((2, 2, 3))
         if self._rarely(0.15):
             return f" {kind} ".join(self._select(1) for _ in range(sides))
@@ -148,8 +149,30 @@ class _Maker:
             group = f" GROUP BY {', '.join(groups)}" if not self._rarely(0.03) else f" GROUP BY CUBE({groups[-1]})"
         having = f" HAVING {self._aggregate(tables)} > 1" if groups is not None and self._rarely(0.1) else ""
         distinct = "DISTINCT " if self._rarely(0.05) else ""
+        if self._rarely(0.08):
+            return self._top_rows(tables, items, f"{clause}{where}{group}{having}", distinct)
         tail = self._one_of((" ORDER BY 1", " LIMIT 3", " LIMIT 3 OFFSET 1")) if self._rarely(0.05) else ""
         return f"SELECT {distinct}{', '.join(items)} FROM {clause}{where}{group}{having}{tail}"
+
+    def _top_rows(self, tables: list[str], items: list[str], rest: str, distinct: str) -> str:
+        """Return a SELECT with ``row_number()``, which mostly has a largest number."""
+        partition = self._one_of((f"PARTITION BY {self._column(tables)} ", f"PARTITION BY {self._column(tables)} ", "",
+                                  f"PARTITION BY window({self._column(tables, ['at'])}, '1 minute') ",
+                                  "PARTITION BY window " if "window(" in rest else ""))  # fmt: skip
+        by = self._one_of((self._column(tables), f"{self._column(tables)} DESC", self._column(tables, ["at"]) + " DESC",
+                           self._aggregate(tables) if "GROUP BY" in rest else self._scalar(tables)))  # fmt: skip
+        order = f"ORDER BY {by}" if not self._rarely(0.05) else ""
+        function = "row_number" if not self._rarely(0.05) else self._one_of(("rank", "dense_rank"))
+        number = f"{function}() OVER ({partition}{order})"
+        bound = self._one_of(("= 1", "= 1", "<= 3", "< 3", "BETWEEN 2 AND 4", "IN (1, 2)", "> 2", "<= 1000", "<= n"))
+        match self._one_of(("qualify", "qualify", "alias", "around", "around")):
+            case "qualify":
+                more = self._one_of(("", "", f" AND {self._condition(tables)}"))
+                return f"SELECT {distinct}{', '.join(items)} FROM {rest} QUALIFY {number} {bound}{more}"
+            case "alias":
+                return f"SELECT {distinct}{', '.join([*items, f'{number} AS r'])} FROM {rest} QUALIFY r {bound}"
+        inner = f"SELECT {', '.join([*items, f'{number} AS r'])} FROM {rest}"
+        return f"SELECT {distinct}* FROM ({inner}) ranked WHERE {self._one_of(('r', 'ranked.r'))} {bound}"
 
     def _from(self, depth: int) -> tuple[list[str], str]:
         """Return the aliases, and the FROM clause."""
@@ -210,6 +233,8 @@ class _Maker:
             )
         else:
             call = f"{function}({self._column(tables)})"
+        if function in ("sum", "avg", "stddev") and self._rarely(0.15):
+            call = call.replace("(", "(DISTINCT ", 1)
         if self._rarely(0.05):
             call = f"sum({call})"
         if self._rarely(0.05):

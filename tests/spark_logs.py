@@ -26,8 +26,8 @@ class Log:
     def __init__(self, checkpoint):
         self._spark = checkpoint.spark
 
-    def begin(self, batch, *offsets):
-        lines = ["v1", json.dumps({"batchWatermarkMs": 1000 * batch})]
+    def begin(self, batch, *offsets, **settings):
+        lines = ["v1", json.dumps({"batchWatermarkMs": 1000 * batch, **settings})]
         self._write("offsets", batch, [*lines, *("-" if o is None else json.dumps(o) for o in offsets)])
 
     def commit(self, batch):

@@ -22,6 +22,7 @@ from textwrap import dedent
 from millrace_api.crd import GROUP, PRINTER_COLUMNS, VERSION, WIDE_COLUMNS, Schema, openapi_schema
 from millrace_api.model.changes import Effect
 from millrace_api.model.connections import CONNECTION_KIND
+from millrace_api.model.snapshots import SNAPSHOT_ANNOTATION, SnapshotRequestState
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuration
@@ -78,6 +79,11 @@ def reference() -> str:
         "## Annotations",
         "They control the operator temporarily, without a change of the spec; any value but `false` sets one.",
         _table(("annotation", "meaning"), _in_code(docstrings(Annotation))),
+        "## Snapshots",
+        f"Another annotation, `{SNAPSHOT_ANNOTATION}`, asks for a snapshot by its name, or with `-` before the name "
+        "for its removal: [snapshots.md](../snapshots.md#on-kubernetes). `status.snapshots.request.state` says how far "
+        "it is:",
+        _table(("state", "meaning"), _in_code(docstrings(SnapshotRequestState))),
         "## Conditions",
         *(part for name, reasons in _reasons().items() for part in _condition(name, reasons)),
         "## Scaling decisions",

@@ -4,8 +4,8 @@
 
 Producers and consumers are processes that send Arrow batches over TCP on the loopback, through the output buffers that
 a partitioner's replica uses. Capacities of Figures 4.5, 4.6, 4.8 and 4.9 are records per second of processor time, so
-that they do not depend on what else the machine does; those of 4.11 to 4.14 are rates of tasks that wait for the costs
-of Table 4.2, slowed down.
+that they do not depend on what else the machine does; those of 4.11 to 4.14 are rates of tasks with the costs of
+Table 4.2, slowed down, of which they use a share as processor time and wait for the rest.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _spouts(rounds: int, seconds: float) -> Iterator[PaperComparison]:
 
 def _flow(rounds: int, seconds: float) -> Iterator[PaperComparison]:
     """Figures 4.11 to 4.14."""
-    yield from linear_road(measure_linear_road(max(1, rounds - 1), 1.5 * seconds))
+    yield from linear_road(measure_linear_road(max(1, rounds - 1), 4 * seconds))
     yield resources()
 
 

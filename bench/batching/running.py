@@ -33,7 +33,8 @@ class FlowRun:
         configuration: their tasks and batches.
         workload: records per second of each source, which its tasks share.
         seconds, warmup: length of the run, and of the part at its beginning that is not measured.
-        slowdown: factor of the flow's costs, which tasks wait for; 0: they process as fast as they can.
+        slowdown: factor of the flow's costs; 0: tasks have none and process as fast as they can.
+        share: part of the costs that is processor time; tasks wait for the rest.
         kind: output buffers of tasks with several consumers.
         flush_every: seconds after which sources flush their buffers; None never.
         live: whether sources set b_out themselves whenever they flush, as partitioners do.
@@ -47,6 +48,7 @@ class FlowRun:
     seconds: float
     warmup: float
     slowdown: float = 0.0
+    share: float = 0.0
     kind: BufferKind = BufferKind.DISTINCT
     flush_every: float | None = None
     live: bool = False
@@ -117,6 +119,7 @@ class FlowRun:
             warmup=self.warmup,
             rate=0.0 if operator.inputs else self.workload[operator.name] / sizing.tasks,
             slowdown=self.slowdown,
+            share=self.share,
             kind=self.kind,
             flush_every=None if operator.inputs else self.flush_every,
             timed=self.timed,

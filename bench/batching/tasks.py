@@ -1,8 +1,8 @@
 """One task of a data flow, in a process of its own: it fetches batches, processes their records, and emits batches.
 
-What it processes is real or waited for. Real records cost processor time. Where a flow has costs, a task waits as long
-as they say, slowed down so far that what the processor really does is small beside it; a flow may then have more tasks
-than the machine has processors.
+What it processes is real or has the costs of a flow, slowed down, so that a flow may have more tasks than the machine
+has processors. A task then takes as long as they say. It spends a share of that time on the processor, its own work
+with batches included, as if it had a processor with that share of the speed, and waits for the rest.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ RECORD = pa.schema([("emitted", pa.float64()), ("key", pa.int64()), ("payload", 
 
 _TICK = 0.02
 _SHORTEST_SLEEP = 0.002
+_NUMBERS = 200
+"""Steps of the computation between two looks at the clock: some ten microseconds."""
 _MOST_AT_ONCE = 1000
 """Records that a source makes at once at most."""
 
@@ -53,13 +55,14 @@ class TaskPlan:
     """The work of one task.
 
     Attributes:
-        operator: its operator, whose costs are waited for, times ``slowdown``.
+        operator: its operator, whose costs the task has, times ``slowdown``.
         batch: records of an output batch, b_out.
         consumers: for each consumer how it is connected, and the connections to its tasks.
         begin, end: the time in which the task works, on the monotonic clock.
         warmup: seconds at the beginning that are not measured.
         rate: records per second of a source's task.
         slowdown: factor of the operator's costs.
+        share: part of these costs that is processor time; the rest is waited for.
         kind: kind of output buffers.
         flush_every: seconds after which output buffers are flushed; None never.
         timed: whether a sink notes when batches come.
@@ -74,6 +77,7 @@ class TaskPlan:
     warmup: float
     rate: float = 0.0
     slowdown: float = 0.0
+    share: float = 0.0
     kind: BufferKind = BufferKind.DISTINCT
     flush_every: float | None = None
     timed: bool = False
@@ -158,6 +162,7 @@ class Task:
         self._outbox = Outbox(plan, self._emit)
         self._figures = TaskFigures()
         self._until = 0.0
+        self._owed = 0.0
         self._random = random.Random(os.getpid())
         self._passed = 0
         self._size = PackSize(plan.flush_every or math.inf)
@@ -179,7 +184,10 @@ class Task:
                     self._outbox.flush()
                     if plan.live:
                         self._resize()
+                self._owed, began = 0.0, time.thread_time()
                 step(now)
+                self._use_processor(began)
+                self._wait()
         except ConnectionError:  # a consumer ended a moment earlier
             pass
         if measured is None:  # it waited to send through all of the time
@@ -207,7 +215,6 @@ class Task:
         self._passed += count
         self._figures.records += count
         self._outbox.put(self._make(count, now))
-        self._wait()
 
     def _make(self, count: int, now: float) -> pa.RecordBatch:
         """Return new records with random keys and payloads, made one by one."""
@@ -227,7 +234,6 @@ class Task:
         self._figures.records += frame.records
         self._figures.batches += 1
         self._process(frame)
-        self._wait()
 
     def _process(self, frame: Frame) -> None:
         """Take the records of a batch one by one, as an operator that is unaware of batches does, and pass some on."""
@@ -262,7 +268,14 @@ class Task:
     def _spend(self, seconds: float, *, idle: bool) -> None:
         """Note that the task is busy for some time; an idle one begins now, else when it is done with what it has."""
         if self._plan.slowdown:
+            self._owed += seconds * self._plan.slowdown * self._plan.share
             self._until = (max(self._until, time.monotonic()) if idle else self._until) + seconds * self._plan.slowdown
+
+    def _use_processor(self, began: float) -> None:
+        """Compute until the step that began at this processor time has used the share of its costs."""
+        while time.thread_time() < began + self._owed:
+            for number in range(_NUMBERS):
+                _touch(number, b"")
 
     def _wait(self) -> None:
         left = self._until - time.monotonic()

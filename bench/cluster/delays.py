@@ -83,10 +83,10 @@ def _round(lab: Installation, namespace: str) -> Iterator[tuple[str, float]]:
         yield "kubectl apply to the first result", _seconds(lambda: query.apply(document), counting.table)
         time.sleep(_REST)
         kill = ("exec", query.pod, "--", "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
-        yield "driver killed to the next result", _until_next(counting, lambda: query.kubectl(*kill))
+        yield "driver killed to the next result", until_next(counting, lambda: query.kubectl(*kill))
         time.sleep(_REST)
         delete = ("delete", "pod", query.pod, "--grace-period=0", "--force")
-        yield "driver's pod lost to the next result", _until_next(counting, lambda: query.kubectl(*delete))
+        yield "driver's pod lost to the next result", until_next(counting, lambda: query.kubectl(*delete))
         query.wait_until_settled()
         time.sleep(_REST)
         yield (
@@ -127,7 +127,7 @@ def _seconds(act: Callable[[], object], holds: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def _until_next(counting: Counting, act: Callable[[], object]) -> float:
+def until_next(counting: Counting, act: Callable[[], object]) -> float:
     """Return the seconds from an act until a record is counted that came after it."""
     began = time.monotonic()
     act()

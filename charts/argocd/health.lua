@@ -2,7 +2,8 @@
 -- argocd-cm. See docs/install.md.
 
 -- Reasons of Ready=False that end by themselves.
-local passing = {Deploying = true, FirstBatch = true, Draining = true, Deleting = true, WaitingForUpstream = true}
+local passing = {Deploying = true, FirstBatch = true, Draining = true, Deleting = true, WaitingForUpstream = true,
+    Queued = true}
 
 local status = obj.status or {}
 local conditions = {}

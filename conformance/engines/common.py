@@ -34,7 +34,10 @@ def last_rounds(query: Query) -> list[list[Arrival]]:
     streams have partners, and event time goes on behind a join, too.
     """
     inputs = sorted(query.inputs, key=lambda name: query.inputs[name] == "stream")
-    times = (LAST, LAST + 100) if query.flush else ()
+    if query.flush is True or query.flush is False:
+        times = (LAST, LAST + 100) if query.flush else ()
+    else:
+        times = (query.flush, query.flush)
     return [[Arrival(name, at, _LAST_KEY, _LAST_KEY, 0) for name in inputs] for at in times]
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from bench.processes import compile_java, fetched_jars
 from conformance.cases import Case, Outcome, Query
 
+from .versions import version_of
+
 _JAVA = Path(__file__).parents[1] / "java"
 _PROGRAM = "FlinkRunner"
 _OPENS = ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
@@ -21,7 +23,7 @@ class FlinkRunner:
     """Flink in one JVM for all cases."""
 
     name = "flink"
-    version = "Flink SQL 2.2.1"
+    version = version_of("flink")
 
     def outcomes(self, work: Sequence[tuple[Query, Case]]) -> Iterator[tuple[str, Outcome]]:
         """Yield the id and the outcome of each case. Flink does not say at which event time a table changes."""

@@ -18,6 +18,7 @@ from bench.processes import compile_java, fetched_jars
 from conformance.cases import Case, Change, Outcome, Query, version
 
 from .common import LAST, last_rounds, own_rows
+from .versions import version_of
 
 _JAVA = Path(__file__).parents[1] / "java"
 _PROGRAM = "KafkaStreamsRunner"
@@ -27,7 +28,7 @@ class KafkaStreamsRunner:
     """Kafka Streams in one JVM for all cases."""
 
     name = "kafkaStreams"
-    version = "Kafka Streams 4.3.1"
+    version = version_of("kafkaStreams")
 
     def outcomes(self, work: Sequence[tuple[Query, Case]]) -> Iterator[tuple[str, Outcome]]:
         """Yield the id and the outcome of each case."""

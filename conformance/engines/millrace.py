@@ -1,6 +1,8 @@
-"""Millrace: topics of a Kafka broker as streams and tables, results in topics, all cases in one Spark session.
+"""Millrace: topics of a Kafka broker as streams and tables, results in topics, all cases in one process.
 
-Each query is a document as users write it. A table keeps its history, so that its versions can be compared, too.
+Each query is a document as users write it. Each case is a run of its own: from an empty checkpoint, with its own topics
+and its own Spark session. A few run at a time, since a case mostly waits. A table keeps its history, so that its
+versions can be compared, too.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import queue
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -37,30 +40,43 @@ from millrace_jobs.sinks.outputs import open_sink
 from millrace_jobs.sources.connector import open_source
 
 from .common import last_rounds, own_rows, seconds_of, time_of, with_seconds
+from .versions import version_of
 
 _PATIENCE = 120.0
+_AT_A_TIME = 3
 _SETTINGS = {"spark.master": "local[2, 2]", "spark.default.parallelism": "2"}
 
 
 class MillraceRunner:
-    """Millrace in one session, with one broker."""
+    """Millrace with one Spark context and one broker for all cases."""
 
     name = "millrace"
-    version = "Millrace"
+    version = version_of("millrace")
 
     def outcomes(self, work: Sequence[tuple[Query, Case]]) -> Iterator[tuple[str, Outcome]]:
-        """Yield the id and the outcome of each case."""
+        """Yield the id and the outcome of each case, in the order in which they end."""
         with tempfile.TemporaryDirectory(prefix="conformance-") as name:
             folder = Path(name)
             for part in ("broker", "spark", "runs"):
                 (folder / part).mkdir()
             with running_broker(folder / "broker") as broker:
                 session = local_session("conformance", 2, _SETTINGS, folder / "spark", quiet=True)
+                pool = ThreadPoolExecutor(_AT_A_TIME)
                 try:
-                    for number, (query, case) in enumerate(work):
-                        yield case.id, outcome(session, broker, folder / "runs" / str(number), query, case)
+                    running = {
+                        pool.submit(_in_session_of_its_own, session, broker, folder / "runs" / str(number), *each): each
+                        for number, each in enumerate(work)
+                    }
+                    for done in as_completed(running):
+                        yield running[done][1].id, done.result()
                 finally:
+                    pool.shutdown(cancel_futures=True)
                     session.stop()
+
+
+def _in_session_of_its_own(session: SparkSession, broker: Broker, folder: Path, query: Query, case: Case) -> Outcome:
+    """Return the outcome of a case, whose views and settings are not those of cases that run beside it."""
+    return outcome(session.newSession(), broker, folder, query, case)
 
 
 def outcome(session: SparkSession, broker: Broker, folder: Path, query: Query, case: Case) -> Outcome:
@@ -151,7 +167,8 @@ class _CaseRun:
         for each in arrivals:
             value = None if each.delete else json.dumps(_record(each))
             at = int(time_of(each.at).timestamp() * 1000)
-            producer.produce(self._inputs[each.to], value, each.k, timestamp=at)
+            marks: dict[str, str | bytes | None] = {} if each.exact else {"millrace-watermark": str(at)}
+            producer.produce(self._inputs[each.to], value, each.k, timestamp=at, headers=marks)
         assert producer.flush(_PATIENCE) == 0, "the broker took not all arrivals"
 
     def _next_report(self, thread: threading.Thread) -> BatchReport:

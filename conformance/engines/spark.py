@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark import __version__
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from conformance.cases import Arrival, Case, Outcome, Query, Row
 
 from .common import last_rounds, own_rows, time_of, with_seconds
+from .versions import version_of
 
 _SCHEMA = "k STRING, f STRING, v BIGINT, ts TIMESTAMP"
 
@@ -23,7 +23,7 @@ class SparkRunner:
     """Spark in one session for all cases, each a streaming query of its own."""
 
     name = "spark"
-    version = f"Spark {__version__}, Structured Streaming"
+    version = version_of("spark")
 
     def outcomes(self, work: Sequence[tuple[Query, Case]]) -> Iterator[tuple[str, Outcome]]:
         """Yield the id and the outcome of each case. Spark does not say at which event time a table changes."""

@@ -6,6 +6,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -152,6 +153,10 @@ public final class KafkaStreamsRunner {
     return value == null ? 0 : ((Number) value).longValue();
   }
 
+  private static boolean isLess(Map<String, Object> one, Map<String, Object> other) {
+    return get(one, "v") != null && get(other, "v") != null && number(one, "v") < number(other, "v");
+  }
+
   private static Object added(Object sum, Object value) {
     if (sum == null || value == null) {
       return sum == null ? value : sum;
@@ -178,6 +183,54 @@ public final class KafkaStreamsRunner {
     var values = values(row);
     values.remove((Long) value);
     return values;
+  }
+
+  @SuppressWarnings("unchecked")
+  private static List<String> texts(Map<String, Object> row) {
+    return new ArrayList<>(row == null ? List.of() : (List<String>) row.get("texts"));
+  }
+
+  private static List<String> with(List<String> texts, String text) {
+    texts.add(text);
+    return texts;
+  }
+
+  private static List<String> without(List<String> texts, String text) {
+    texts.remove(text);
+    return texts;
+  }
+
+  /** The columns v and k as a text, which is greater for a greater v, and then for a greater k. */
+  private static String sortable(Map<String, Object> row) {
+    return String.format("%019d %s", number(row, "v"), row.get("k"));
+  }
+
+  private static String nameOf(String sortable) {
+    return sortable == null ? null : sortable.substring(20);
+  }
+
+  /** One of the largest values, counted from 0. */
+  private static <T extends Comparable<T>> T largest(List<T> values, int place) {
+    values.sort(Comparator.reverseOrder());
+    return place < values.size() ? values.get(place) : null;
+  }
+
+  private static double median(List<Long> values) {
+    values.sort(Comparator.naturalOrder());
+    var n = values.size();
+    return (values.get((n - 1) / 2) + values.get(n / 2)) / 2.0;
+  }
+
+  /** Number, sum and sum of squares with one more value, or with one less if the sign is -1. */
+  private static Map<String, Object> moments(String name, String key, Map<String, Object> row, long value, int sign) {
+    return row(name, key, "n", number(row, "n") + sign, "sum", number(row, "sum") + sign * value,
+        "squares", number(row, "squares") + sign * value * value);
+  }
+
+  private static Double deviation(Map<String, Object> row) {
+    double n = number(row, "n");
+    double sum = number(row, "sum");
+    return n < 2 ? null : (Double) Math.sqrt((number(row, "squares") - sum * sum / n) / (n - 1));
   }
 
   /** Rows as JSON. */

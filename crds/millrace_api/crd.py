@@ -51,6 +51,7 @@ WIDE_COLUMNS = (
     ("Replicas", "integer", ".status.plan.replicas", "Partitioner replicas m of the plan."),
     ("Placement", "string", ".status.plan.placement", "Where partitioner replicas run."),
     ("Chain", "string", ".status.chain.order", "Queries that it reads, directly or through others."),
+    ("Snapshot", "date", ".status.snapshots.newest[0].time", "Time since the newest snapshot was taken."),
 )
 """Printer columns that only ``kubectl get -o wide`` shows."""
 

@@ -112,7 +112,7 @@ def net(changes: pa.Table) -> pa.Table:
 
 def _net_by_codes(changes: pa.Table, names: list[str], nested: list[str]) -> pa.Table:
     """Return the net changes of rows with lists, structs or maps, by which Arrow does not group."""
-    codes = {name: pa.array(_codes(changes.column(name).combine_chunks())) for name in nested}
+    codes = {name: pa.array(value_codes(changes.column(name).combine_chunks())) for name in nested}
     grouped = pa.table({name: codes.get(name, changes.column(name)) for name in changes.schema.names})
     grouped = grouped.append_column(_ROW, pa.array(np.arange(changes.num_rows)))
     summed = grouped.group_by(names, use_threads=False).aggregate([(WEIGHT, "sum"), (_ROW, "min")])
@@ -121,19 +121,19 @@ def _net_by_codes(changes: pa.Table, names: list[str], nested: list[str]) -> pa.
     return changed_periods(rows, *periods(rows), summed.column(f"{WEIGHT}_sum").to_numpy())
 
 
-def _codes(values: pa.Array) -> NDArray[np.int64]:
+def value_codes(values: pa.Array) -> NDArray[np.int64]:
     """Return a number for each value that only equal ones share, shape ``(rows,)``; a nested value is its parts'."""
     if pa.types.is_map(values.type):
         entry = pa.struct([("key", values.type.key_type), ("value", values.type.item_type)])
         values = values.cast(pa.list_(entry))
     if pa.types.is_struct(values.type):
-        parts = np.stack([_codes(each) for each in (values.is_valid(), *values.flatten())], axis=1)
+        parts = np.stack([value_codes(each) for each in (values.is_valid(), *values.flatten())], axis=1)
         buffers = [None, pa.py_buffer(parts)]
         values = pa.Array.from_buffers(pa.binary(8 * parts.shape[1]), len(values), buffers)
     elif pa.types.is_nested(values.type):
         lengths = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
         offsets = pa.py_buffer(8 * np.append(0, np.cumsum(lengths)))
-        buffers = [None, offsets, pa.py_buffer(_codes(values.flatten()))]
+        buffers = [None, offsets, pa.py_buffer(value_codes(values.flatten()))]
         parts = pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
         values = pc.if_else(values.is_valid(), parts, pa.scalar(None, parts.type))
     indices: NDArray[np.int32] = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy()

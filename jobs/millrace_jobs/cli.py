@@ -13,16 +13,19 @@ import typer
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.commands.checkpoint import checkpoint
+from millrace_jobs.commands.compare import compare, compared_version
 from millrace_jobs.commands.explain import explain, validate
 from millrace_jobs.commands.get import get
 from millrace_jobs.commands.init import init
 from millrace_jobs.commands.problems import print_problems
 from millrace_jobs.commands.report import report
 from millrace_jobs.commands.run import driver, partitioner, run
+from millrace_jobs.commands.shadow import shadow
+from millrace_jobs.commands.snapshot import snapshot
 from millrace_jobs.commands.state import state
 from millrace_jobs.produce.command import produce
 from millrace_support.extras import extras_reported
-from millrace_support.help_groups import ADMINISTRATION, WIDTH, GroupedHelp
+from millrace_support.help_groups import ADMINISTRATION, PLANNING, WIDTH, GroupedHelp
 
 app = typer.Typer(
     help="Streaming queries on Spark, placed by skew-aware partitioners.",
@@ -40,7 +43,9 @@ for command in COMMANDS:
     app.command()(command)
 app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")
-for started_by_others in (driver, partitioner):
+app.add_typer(snapshot, name="snapshot")
+app.command(rich_help_panel=PLANNING)(compare)
+for started_by_others in (driver, partitioner, shadow, compared_version):
     app.command(hidden=True)(started_by_others)
 
 

@@ -8,13 +8,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from millrace_api.errors import Problem, TransientError
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
-from millrace_jobs.disk import sync
+from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_problem
+from millrace_jobs.disk import absolute_path, sync
 from millrace_jobs.stores.objects import ObjectPath
 
 Place = Path | ObjectPath
 """A file or a folder, or an object or the common beginning of the keys of some."""
+
+
+def place_of(text: str) -> Place:
+    """Return the place that a user names: a folder, its URI, or a prefix in an object store.
+
+    Raises:
+        MillraceError: it is no place that a checkpoint can have.
+    """
+    if bucket_and_prefix(text) is not None:
+        return ObjectPath.of(text)
+    if "://" in text:
+        if (found := uri_problem(text)) is not None:
+            raise MillraceError(Problem(f"{text}: {found[0]}", found[1]))
+        return absolute_path(folder_of(text) or text)
+    return absolute_path(text)
 
 
 def write_durably(place: Place, content: bytes, partial: str = ".new") -> None:

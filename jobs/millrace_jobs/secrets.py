@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.secrets import SecretValue
 from millrace_jobs.confinement import require_login
+
+if TYPE_CHECKING:  # tasks import this module
+    from millrace_api.model.secrets import SecretValue
 
 
 @dataclass(frozen=True)

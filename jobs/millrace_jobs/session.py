@@ -53,6 +53,9 @@ _SETTINGS = {
     # the default makes Hadoop start ten processes for each file of a checkpoint, for permissions and links; both
     # managers write a temporary file and rename it, and their files are identical
     "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    # Hive's, which is found otherwise, renames over no file: a batch that runs again, by now with another filter, would
+    # go on in memory from its own state, and leave that of the attempt that died on disk
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     # would be a second checksum beside Hadoop's own
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # isolation is for sessions that add files or modules, which ours do not; it gives each session its own workers

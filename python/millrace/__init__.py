@@ -14,7 +14,8 @@ metadata:
 ...
 
 Importing this package is cheap: each name loads what it needs when it is first used. Only a run needs Java, and Spark
-then runs in a process of its own. ``Partitioner`` needs NumPy and Numba alone. docs/python.md is the guide.
+then runs in a process of its own. ``Partitioner`` and ``check_partitioner`` need NumPy and Numba alone. docs/python.md
+is the guide.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module 'millrace' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    from millrace_support.extras import dependencies_reported
+
+    with dependencies_reported(name):
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 
 

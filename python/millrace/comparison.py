@@ -15,6 +15,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.partitioners import registry
 from millrace_jobs.partitioners.own_code import CLASS
 from millrace_jobs.partitioners.parameters import ParameterError
+from millrace_support.extras import dependencies_reported
 
 if TYPE_CHECKING:
     from millrace_research.comparison.contenders import Contender
@@ -71,9 +72,10 @@ def compare(
     >>> by_hash > by_pkg
     True
     """
-    from millrace_research.comparison.compare import compare_stream
-    from millrace_research.comparison.contenders import ComparisonSetting, parse_contenders
-    from millrace_research.comparison.stream import Stream, parse_spans
+    with dependencies_reported("compare"):
+        from millrace_research.comparison.compare import compare_stream
+        from millrace_research.comparison.contenders import ComparisonSetting, parse_contenders
+        from millrace_research.comparison.stream import Stream, parse_spans
 
     hashes = hashes_of(keys)
     if not len(hashes):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from millrace.options import parameters_for_options
 from millrace.tables import FigureTable
 from millrace_api.errors import MillraceError, Problem
+from millrace_support.extras import dependencies_reported
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -55,7 +56,7 @@ def simulate(
         interval: batch interval, seconds.
         max_executors: maximum number of executors, of two cores each.
         peak: highest rate to scale the load to, records per second. By default a pair of arrays is not scaled, and
-            others have 80 % of what all executors can do.
+            others have 80 % of what all executors can do, which a note on standard error says of a file.
         seed: seed of the noise.
 
     Raises:
@@ -65,9 +66,10 @@ def simulate(
     >>> table["policy"]
     ['millrace', 'fixed-peak']
     """
-    from millrace_research.arena.comparison import compare
-    from millrace_research.arena.report import chosen_policies, require_records, require_setting, scenario_of
-    from millrace_research.arena.scenarios import ScenarioSetting, recorded
+    with dependencies_reported("simulate"):
+        from millrace_research.arena.comparison import compare
+        from millrace_research.arena.report import chosen_policies, require_records, require_setting, scenario_of
+        from millrace_research.arena.scenarios import ScenarioSetting, recorded
 
     setting = ScenarioSetting(interval, max_executors, peak, seed=seed)
     with parameters_for_options({"policy": "policies"}):
@@ -77,7 +79,7 @@ def simulate(
             load = _trace_of(trace)
             scenario = recorded(load, replace(setting, peak=setting.peak or load.peak))
         else:
-            scenario = scenario_of(fspath(trace), setting)
+            scenario = scenario_of(fspath(trace), setting, peak_is="peak=")
         require_records(scenario, setting)
     comparison = compare(scenario, names, seed)
     rows = [
@@ -147,9 +149,10 @@ def capacity(
     >>> found.fewest_tasks["tasks"]
     [1, 4]
     """
-    from millrace_operator.capacity import report
-    from millrace_operator.capacity.minimizer import UnattainableError
-    from millrace_research.flows.flow_file import read_flow, workload
+    with dependencies_reported("capacity"):
+        from millrace_operator.capacity import report
+        from millrace_operator.capacity.minimizer import UnattainableError
+        from millrace_research.flows.flow_file import read_flow, workload
 
     rates_given = rate.items() if isinstance(rate, Mapping) else [("", rate)]
     written = [f"{f'{name}=' if name else ''}{_plain(each)!r}" for name, each in rates_given]

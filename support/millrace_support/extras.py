@@ -53,3 +53,26 @@ def extras_reported() -> Iterator[None]:
         if problem is None:
             raise
         raise MillraceError(problem) from error
+
+
+@contextmanager
+def dependencies_reported(caller: str) -> Iterator[None]:
+    """Report a package that is missing in this block because Millrace was installed without its dependencies.
+
+    Args:
+        caller: what needs the package, as users call it.
+
+    Raises:
+        MillraceError: a package is not installed.
+    """
+    try:
+        with extras_reported():
+            yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        raise MillraceError(
+            Problem(
+                f"millrace.{caller} needs the Python package {package}, which is not installed",
+                "run: pip install millrace; with NumPy and Numba alone, only Partitioner and check_partitioner work",
+            )
+        ) from error

@@ -15,6 +15,27 @@ from .observed import status_of, wait_until
 
 RULES = yaml.safe_load((Path(__file__).parents[2] / "charts/millrace/files/operator-rules.yaml").read_text())["rules"]
 CHANGES = ("scaled", "  executors: {initial: 3}\n"), ("replaced", "  image: example.org/other:2\n")
+VOLCANO = "  scheduling: {scheduler: Volcano, queue: default}\n"
+POD_GROUPS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
+    "spec": {
+        "group": "scheduling.volcano.sh",
+        "names": {"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+"""As much of Volcano's CRD as an operator needs."""
+
 DEDICATED = "  partitioner: {algorithm: prompt, placement: Dedicated}\n"
 
 
@@ -56,9 +77,11 @@ def grant(plane: ControlPlane, user: str, rules: list[dict[str, Any]]) -> None:
 
 
 def live(kubectl: Callable[..., str]) -> None:
-    """A query is created, scaled, replaced, given replicas in pods of their own, suspended, resumed and deleted."""
+    """A query is created, scaled, replaced, given replicas, suspended, announced to Volcano, resumed and deleted."""
+    kubectl("apply", "-f", "-", document=POD_GROUPS)
+    wait_until(lambda: kubectl("get", "podgroups.scheduling.volcano.sh", "--ignore-not-found", "-o", "name") == "")
     changes = [SMALLEST + more for _, more in CHANGES]
-    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  suspend: true\n", SMALLEST]
+    states = [SMALLEST, *changes, SMALLEST + DEDICATED, SMALLEST + "  suspend: true\n", SMALLEST + VOLCANO, SMALLEST]
     for generation, text in enumerate(states, start=1):
         kubectl("apply", "-f", "-", document=text)
         wait_until(lambda generation=generation: _is_settled(kubectl, generation))  # type: ignore[misc]

@@ -35,10 +35,11 @@ def become_healthy(kubectl: Kubectl) -> None:
     wait_until(lambda: f"{NAME}-healthy" in kubectl("get", "cm", "-o", "name"))
 
 
-def fail(kubectl: Kubectl, failure: str, message: str, run: int, pod: str = POD) -> None:
+def fail(kubectl: Kubectl, failure: str, message: str, run: int, pod: str = POD, ago: timedelta = timedelta()) -> None:
     """The driver has ended with these last words."""
-    report = json.dumps({"failure": failure, "message": message})
-    ended = {"exitCode": 1, "reason": "Error", "message": report, "finishedAt": stamp(), "containerID": f"test://{run}"}
+    report, ended_at = json.dumps({"failure": failure, "message": message}), stamp(ago)
+    ended = {"exitCode": 1, "reason": "Error", "message": report, "finishedAt": ended_at}
+    ended["containerID"] = f"test://{run}"
     container = {
         "name": "driver",
         "image": "none",

@@ -270,6 +270,44 @@ def test_what_helm_test_makes_is_enough_for_its_pod_and_goes_with_it(plane, helm
     wait_until(lambda: "millrace-test" not in plane.kubectl("-n", "streams", "get", kinds, "-o", "name").stdout)
 
 
+def test_what_helm_test_makes_goes_with_a_failure_too(plane, helm, release):
+    """A pod holds the claim for as long as its query exists. Helm would wait for the claim for all of its time."""
+    release()
+    with ThreadPoolExecutor() as pool:
+        testing = pool.submit(helm, "test", "millrace", "--timeout", "25s")
+        wait_until(lambda: plane.kubectl("-n", "streams", "get", "pod", "millrace-test").returncode == 0)
+        query, pod = (plane.get(kind, "millrace-test", "--namespace", "streams") for kind in ("sq", "pod"))
+        driver = _driver_with_the_claim(query, pod["spec"])
+        assert plane.kubectl("-n", "streams", "create", "-f", "-", document=json.dumps(driver)).returncode == 0
+        report(plane, "pod", {"phase": "Failed"})
+        tested = testing.result()
+    assert tested.returncode != 0
+    assert "timed out" not in tested.stderr
+    left = plane.kubectl("-n", "streams", "get", "sq,pvc,role,rolebinding,sa", "-o", "name").stdout
+    assert "millrace-test" not in left
+    assert plane.kubectl("-n", "streams", "delete", "pod", "millrace-test").returncode == 0
+
+
+def _driver_with_the_claim(query, allowed):
+    """A pod of the query, on a node, so that the claim is in use; it ends at once when it is deleted."""
+    owner = {name: query[name] for name in ("apiVersion", "kind")}
+    owner |= {name: query["metadata"][name] for name in ("name", "uid")}
+    (container,) = allowed["containers"]
+    context = container["securityContext"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "millrace-test-driver", "namespace": "streams", "ownerReferences": [owner]},
+        "spec": {
+            "nodeName": "anywhere",
+            "terminationGracePeriodSeconds": 0,
+            "securityContext": allowed["securityContext"],
+            "containers": [{"name": "driver", "image": "driver", "securityContext": context}],
+            "volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": "millrace-test"}}],
+        },
+    }
+
+
 @pytest.mark.parametrize("values", ["default", "namespaced"])
 def test_an_uninstall_fails_while_there_are_queries_and_names_them(plane, helm, release, tmp_path, values):
     """The hook's pod is run here by its command and account; its Job is reported to have ended as the command has."""

@@ -55,6 +55,7 @@ def test_kubectl_shows_brokers_and_login(kubectl: Kubectl) -> None:
     assert row[:3] == ["trips", "kafka:9093", "PLAIN"]
 
 
+@pytest.mark.in_turn
 def test_a_query_follows_its_connection(plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path) -> None:
     with running_operator(plane, tmp_path, namespace=namespace) as operator:
         kubectl("apply", "-f", "-", document=connection() | {"metadata": {"name": "tripz"}})

@@ -124,9 +124,14 @@ def test_other_groups_cannot_use_the_checkpoint(diff):
     status, said = diff(other)
     assert status == 2
     assert "refused by the driver: spec.query.sql: the checkpoint was made with GROUP BY cell, not with nothing" in said
+    assert "possible in shadow: run it beside this one under another metadata.name" in said
+    fewer = ON_CLUSTER.replace("SELECT cell, count(*) AS n", "SELECT cell, count(*) AS n, count(fare) AS fares")
+    status, said = diff(fewer)
+    assert (status, "the state has no values of COUNT(fare) from the records before the change" in said) == (2, True)
     filtered = ON_CLUSTER.replace("GROUP BY", "WHERE fare > 1 GROUP BY")
     status, said = diff(filtered)
     assert (status, "the state keeps what was counted under the old one" in said) == (1, True)
+    assert "state possible: spec.query.sql: the filter has changed" in said
 
 
 def test_what_validation_and_restrictions_refuse_is_status_2_with_its_place(diff):

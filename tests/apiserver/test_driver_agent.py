@@ -152,6 +152,7 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         agent.stop()
 
 
+@pytest.mark.in_turn
 def test_an_api_server_that_is_away_for_a_while_is_waited_for(tmp_path: Path) -> None:
     with running_control_plane(tmp_path) as plane:
         assert plane.kubectl("create", "namespace", "cabs").returncode == 0

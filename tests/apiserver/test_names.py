@@ -83,6 +83,7 @@ def test_an_object_of_someone_else_is_left_alone_also_when_the_query_is_deleted(
     assert shown(kubectl, theirs) == before
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 def test_a_query_goes_on_when_the_name_is_free(kubectl: Kubectl) -> None:
     theirs = of_someone_else(NEEDED["NetworkPolicy"])
@@ -108,6 +109,7 @@ def test_what_another_client_takes_off_an_object_comes_back(kubectl: Kubectl) ->
     wait_until(lambda: policy in kubectl("get", "netpol", "-l", f"millrace.io/query={NAME}", "-o", "name"))
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 def test_a_quota_is_named_and_a_larger_one_is_found(kubectl: Kubectl) -> None:
     quota = {
@@ -125,6 +127,7 @@ def test_a_quota_is_named_and_a_larger_one_is_found(kubectl: Kubectl) -> None:
     wait_until(lambda: status_of(kubectl, NAME).get("driver", {}).get("pod") == f"{NAME}-driver-0")
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 def test_queries_whose_names_continue_each_other_share_no_object(kubectl: Kubectl) -> None:
     names = (NAME, f"{NAME}-driver", f"{NAME}-partitioner")

@@ -41,6 +41,7 @@ def operator(plane, tmp_path_factory):
         yield started
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 def test_what_the_api_server_cannot_see_is_reported(kubectl):
     documents = {}
@@ -103,6 +104,7 @@ def test_everything_that_a_query_needs_is_made_and_put_right_and_goes_with_it(ku
     wait_until(lambda: not kubectl("get", "sts,svc,cm,pdb,netpol,role,rolebinding,sa,pod", *labeled))
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("operator")
 def test_at_rest_nothing_is_written(plane, kubectl):
     kubectl("apply", "-f", "-", document=ON_CLUSTER)

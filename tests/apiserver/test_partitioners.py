@@ -21,7 +21,7 @@ from .crd_documents import as_users_write
 from .observed import status_of, wait_until
 from .operators import running_operator
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(900)]
 
 NAME = "trips-by-cell"
 SET = f"{NAME}-partitioner"

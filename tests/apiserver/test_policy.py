@@ -117,6 +117,7 @@ def driver(kubectl: Kubectl, name: str) -> str:
     return str(json.loads(kubectl("get", "pod", f"{name}-driver-0", "-o", "json"))["metadata"]["uid"])
 
 
+@pytest.mark.in_turn
 def test_nothing_is_deployed_that_is_refused_and_each_refusal_names_field_and_value(
     plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_nothing_is_deployed_that_is_refused_and_each_refusal_names_field_and_va
         assert not {each for each in found if each not in ("configmap/kube-root-ca.crt", "serviceaccount/default")}
 
 
+@pytest.mark.in_turn
 def test_a_stricter_policy_kills_nothing_and_a_wider_one_lets_the_query_run(
     plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:

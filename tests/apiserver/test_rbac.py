@@ -13,7 +13,7 @@ import yaml
 from lab.control_plane import ControlPlane
 from unit.resources.cases import SMALLEST, objects_of
 
-from .granted_rights import RULES, Right, grant, live, rights
+from .granted_rights import RULES, VOLCANO, Right, grant, live, rights
 from .observed import wait_until
 from .operators import running_operator
 
@@ -38,6 +38,7 @@ APPLIED = {
     "configmaps": "ConfigMap",
     "networkpolicies": "NetworkPolicy",
     "poddisruptionbudgets": "PodDisruptionBudget",
+    "podgroups": "PodGroup",
     "rolebindings": "RoleBinding",
     "roles": "Role",
     "serviceaccounts": "ServiceAccount",
@@ -123,7 +124,7 @@ def owned(plane: ControlPlane, namespace: str, kubectl: Callable[..., str]) -> C
     """Objects of a query that there is, by their kind."""
     kubectl("apply", "-f", "-", document=SMALLEST)
     uid = kubectl("get", "sq", "trips-by-cell", "-o", "jsonpath={.metadata.uid}")
-    made = {each["kind"]: each for each in objects_of(SMALLEST, namespace=namespace, uid=uid)}
+    made = {each["kind"]: each for each in objects_of(SMALLEST + VOLCANO, namespace=namespace, uid=uid)}
     another = yaml.safe_load(SMALLEST)
     another["metadata"] |= {"name": "another", "namespace": namespace}
     made["StreamQuery"] = another
@@ -202,6 +203,7 @@ def test_no_rule_is_for_everything() -> None:
     assert "*" not in json.dumps(RULES)
 
 
+@pytest.mark.in_turn
 def test_an_operator_of_one_namespace_needs_no_right_beyond_that(
     plane: ControlPlane, namespace: str, kubectl: Callable[..., str], tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from .observed import status_of, wait_until
 from .operators import running_operator
 from .played_pods import NAME, POD, Kubectl, become_healthy, fail, pod, show, stamp
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(1800)]
 
 CHANGED = SMALLEST + "  image: example.org/other:2\n"
 BROKERS = '{bootstrapServers: "kafka-2:9092", topic: trips}'
@@ -103,21 +103,22 @@ def test_a_mistake_is_given_up_with_the_drivers_own_words_until_the_spec_changes
 
 @pytest.mark.usefixtures("operator")
 def test_an_outage_counts_against_other_brokers_only_and_these_are_tried_again(kubectl: Kubectl) -> None:
-    """Ten minutes and an hour pass by setting back the times in the status."""
+    """Ten minutes pass by setting back when the run failed and the spec changed, an hour by when it is tried again."""
+    ago = timedelta(minutes=11)
     deploy(kubectl, SMALLEST)
     become_healthy(kubectl)
     healthy = status_of(kubectl, NAME)["revision"]
     deploy(kubectl, CHANGED)
-    fail(kubectl, "SourceFailed", "kafka:9092 cannot be reached", 1)
+    fail(kubectl, "SourceFailed", "kafka:9092 cannot be reached", 1, ago=ago)
     wait_until(lambda: status_of(kubectl, NAME).get("failures") == 1)
     waits = "not rolled back: the last healthy spec has the same sources"
-    report_until(kubectl, lambda: _progressing(kubectl, waits), revisionTime=stamp(timedelta(minutes=11)))
+    report_until(kubectl, lambda: _progressing(kubectl, waits), revisionTime=stamp(ago))
 
     deploy(kubectl, SMALLEST.replace('{bootstrapServers: "kafka:9092", topic: trips}', BROKERS))
     changed = status_of(kubectl, NAME)["revision"]
-    fail(kubectl, "SourceFailed", "kafka-2:9092 cannot be reached", 2)
+    fail(kubectl, "SourceFailed", "kafka-2:9092 cannot be reached", 2, ago=ago)
     wait_until(lambda: status_of(kubectl, NAME).get("failures") == 1)
-    report_until(kubectl, lambda: _runs(kubectl, healthy), revisionTime=stamp(timedelta(minutes=11)))
+    report_until(kubectl, lambda: _runs(kubectl, healthy), revisionTime=stamp(ago))
     become_healthy(kubectl)
     rejected = status_of(kubectl, NAME)["rejected"]
     assert (rejected["revision"], rejected["tries"]) == (changed, 1)
@@ -147,16 +148,18 @@ def test_executors_without_a_node_are_named_before_the_first_batch(kubectl: Kube
 def report_until(kubectl: Kubectl, holds: Callable[[], bool], **changes: Any) -> None:
     """Change the query's status as the operator does, and wait until its answer holds.
 
-    A write of the operator's that began before puts the old values back. They are changed again then.
+    A write of the operator's that began before puts the old values back. They are changed again then. The version of
+    the query goes with the change, so that the rest of the status never takes the place of a later one.
     """
-    query = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": NAME}}
+    kind = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery"}
     apply = ("apply", "--server-side", "--field-manager=millrace-operator", "--subresource=status", "-f", "-")
     before = {name: status_of(kubectl, NAME).get(name) for name in changes}
 
     def answered() -> bool:
-        status = status_of(kubectl, NAME)
-        if all(status.get(name) == value for name, value in before.items()):
-            kubectl(*apply, document=query | {"status": status | changes})
+        query = json.loads(kubectl("get", "sq", NAME, "-o", "json"))
+        if all(query["status"].get(name) == value for name, value in before.items()):
+            metadata = {"name": NAME, "resourceVersion": query["metadata"]["resourceVersion"]}
+            kubectl(*apply, document=kind | {"metadata": metadata, "status": query["status"] | changes})
         return holds()
 
     wait_until(answered)

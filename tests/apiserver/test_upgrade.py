@@ -16,7 +16,7 @@ from unit.api.documents import MINIMAL, PYTHON, changed
 from .conftest import CRD
 from .crd_documents import STATUS, VALID
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(1800)]
 
 RELEASED = CRD.parent / "released" / "v1alpha1.yaml"
 PATIENCE = 60.0

@@ -44,6 +44,8 @@ REPLACING = {
     "code": [{"uri": "s3a://code/routes.zip", "sha256": "0" * 64}],
     "serviceAccountName": "other",
     "sparkConf": {"spark.sql.shuffle.partitions": "3"},
+    "scheduling": {"scheduler": "Kueue", "queue": "team-a"},
+    "snapshots": {"every": "6h"},
     "restartNonce": 1,
 }
 """A change of each field that replaces the driver, as a merge patch."""
@@ -71,6 +73,7 @@ IN_PLACE = {
     "scaling.window": 7,
     "scaling.grace": 7,
     "lookups.namespaces": ["dashboards"],
+    "upgrade": {"mode": "Shadow"},
     "suspend": True,
 }
 """A change of each field that is changed in place."""
@@ -137,6 +140,16 @@ def test_a_change_that_replaces_the_driver_is_made_with_a_warning(plane, namespa
 def test_a_change_in_place_is_made_without_a_warning(plane, namespace, field):
     prepare(plane, namespace, field)
     assert patched(plane, namespace, field, IN_PLACE[field]) == ""
+
+
+@pytest.mark.usefixtures("query")
+@pytest.mark.parametrize(("field", "is_compared"), [("query", True), ("batchInterval", False)])
+def test_a_change_that_is_compared_first_says_so(plane, namespace, field, is_compared):
+    patched(plane, namespace, "upgrade", {"mode": "Shadow"})
+    prepare(plane, namespace, field)
+    warning = patched(plane, namespace, field, REPLACING[field])
+    assert ("the version that runs goes on until both are compared" in warning) is is_compared
+    assert ("the driver ends after its running batch" in warning) is not is_compared
 
 
 @pytest.mark.usefixtures("query")

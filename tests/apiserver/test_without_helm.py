@@ -13,7 +13,7 @@ from unit.chart.tools import ROOT
 from .crd_documents import VALID
 from .observed import wait_until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(900)]
 
 HEALTH = "resource.customizations.health.millrace.io_StreamQuery"
 
@@ -33,7 +33,6 @@ def command(start):
     return [each.replace("charts/", f"{ROOT}/charts/") for each in shlex.split(found)[1:]]
 
 
-@pytest.mark.in_turn
 def test_the_base_installs_an_operator_and_goes_away_again(plane):
     done = plane.kubectl(*command("apply --server-side -k"))
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ import pytest
 from lab import cluster as lab
 from lab import cluster_containerd
 from lab.cluster import Cluster, running_cluster
+from lab.counting_query import Counting
 from lab.installation import Installation, installed, make_namespace
 from lab.s3_server import ACCESS, SECRET, S3Server, running_s3
 from lab.starts import starts
@@ -41,6 +42,14 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     make_namespace(cluster, name)
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def counting(installation: Installation, namespace: str) -> Iterator[Counting]:
+    """A query that is not yet applied, and records for it."""
+    made = Counting(installation, namespace)
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="package")

@@ -35,16 +35,10 @@ def counting(request: pytest.FixtureRequest, installation: Installation, namespa
     made = Counting(installation, namespace)
     made.query.apply(made.document(**spec))
     made.query.wait_until_settled()
-    wait_for_executors(made)
+    made.wait_for_executors(EXECUTORS)
     made.wait_for_progress()
     yield made
     made.stop()
-
-
-def wait_for_executors(counting: Counting, number: int = EXECUTORS) -> None:
-    """Until so many run and take tasks."""
-    query = counting.query
-    wait_until(lambda: len(query.executors) == query.applied["executorsReady"] == number, f"{number} executors")
 
 
 def names(counting: Counting) -> set[str]:
@@ -55,7 +49,7 @@ def names(counting: Counting) -> set[str]:
 def recovers(counting: Counting) -> None:
     """It runs on as many executors as before, and goes on counting; in the end each record counts once."""
     counting.query.wait_until_settled()
-    wait_for_executors(counting)
+    counting.wait_for_executors(EXECUTORS)
     counting.wait_for_progress()
     counting.check()
 
@@ -145,7 +139,7 @@ def test_without_an_operator_a_query_goes_on_and_then_it_is_steered_again(counti
     query.on.wait_for_operator()
     query.kubectl("scale", "sq", query.name, "--replicas=3")
     query.wait(lambda status: status["plan"]["executors"] == 3, "the operator makes a plan again")
-    wait_for_executors(counting, 3)
+    counting.wait_for_executors(3)
     query.kubectl("scale", "sq", query.name, f"--replicas={EXECUTORS}")
     recovers(counting)
     assert query.runs == 1
@@ -193,6 +187,6 @@ def test_executors_for_which_there_is_no_quota_come_when_there_is(counting: Coun
     counting.wait_for_progress()
     assert (len(names(counting)), query.runs) == (EXECUTORS, 1)
     query.kubectl("delete", "quota", "few")
-    wait_for_executors(counting, 3)
+    counting.wait_for_executors(3)
     query.kubectl("scale", "sq", query.name, f"--replicas={EXECUTORS}")
     recovers(counting)

@@ -26,18 +26,10 @@ from millrace_operator.lifecycle.pods.driver_health import HEALTH_DEADLINE
 pytestmark = [pytest.mark.in_turn, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture
-def counting(installation: Installation, namespace: str) -> Iterator[Counting]:
-    """A query that is not yet applied, and records for it."""
-    made = Counting(installation, namespace)
-    yield made
-    made.stop()
-
-
 def test_a_query_is_suspended_and_resumed_while_records_come(counting: Counting) -> None:
     query = counting.query
     counting.start()
-    with driver_ends(query):
+    with ends(query, query.pod):
         query.patch(suspend=True)
     query.wait(lambda status: status["phase"] == "Suspended", "it is suspended")
     assert query.kubectl("get", "pods", "-o", "name") == ""
@@ -59,7 +51,7 @@ def test_an_upgrade_of_image_and_text_goes_on_from_the_checkpoint(counting: Coun
     query.on.cluster.load(make_image(image, f"{JOBS_IMAGE}:{TAG}", "LABEL version=2", tmp_path))
     counting.start()
     before, checkpoint = query.driver, counting.checkpoint_id
-    with driver_ends(query):
+    with ends(query, query.pod):
         query.patch(
             image=image, query={"sql": "SELECT name,\n       count(*) AS records\nfrom records group by name\n"}
         )
@@ -74,6 +66,41 @@ def test_an_upgrade_of_image_and_text_goes_on_from_the_checkpoint(counting: Coun
     assert not query.status.get("attempts")
     counting.check()
     assert counting.checkpoint_id == checkpoint
+
+
+def test_an_executor_with_notice_ends_by_itself_and_each_record_counts_once(counting: Counting) -> None:
+    """Its pod is deleted with its grace, as by an eviction, a drained node or the notice of a spot node."""
+    query = counting.query
+    counting.start(executors={"initial": 2, "max": 2})
+    counting.wait_for_executors(2)
+    driver, victim = query.driver_uid, min(each["metadata"]["name"] for each in query.executors)
+    with ends(query, victim):
+        query.kubectl("delete", "pod", victim, "--wait=false")
+    counting.wait_for_executors(2, without=victim)
+    counting.wait_for_progress()
+    counting.check()
+    assert (query.driver_uid, query.runs) == (driver, 1)
+    assert not query.status.get("attempts")
+
+
+@pytest.mark.slow(minutes=7)
+def test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_then(counting: Counting) -> None:
+    """Spark runs no batch then: the driver says that it has nothing to do, and the operator takes that for a rate of 0."""
+    query = counting.query
+    counting.start(executors={"initial": 2, "min": 1, "max": 2}, scaling={"mode": "Active"})
+    counting.wait_for_executors(2)
+    driver = query.driver_uid
+    counting.pause()
+    query.wait(lambda status: status["plan"]["executors"] == 1, "it goes to its minimum")
+    assert query.status["lastScaling"]["reason"] == "ScaleIn"
+    counting.wait_for_executors(1)
+
+    counting.resume()
+    counting.wait_for_records()
+    counting.wait_for_progress()
+    counting.check()
+    assert (query.driver_uid, query.runs) == (driver, 1)
+    assert not query.status.get("attempts")
 
 
 @pytest.mark.slow(minutes=4)
@@ -108,7 +135,7 @@ def test_an_image_that_is_not_there_is_rolled_back(counting: Counting, tmp_path:
     healthy = query.status["revision"]
     with empty_registry(query.on) as registry:
         missing = f"{registry}/jobs:missing"
-        with driver_ends(query):
+        with ends(query, query.pod):
             query.patch(image=missing)
         query.wait(lambda _: query.condition("Degraded").get("reason") == "ImageUnavailable", "its image is missed")
         assert missing in query.condition("Ready")["message"]
@@ -152,11 +179,11 @@ def test_a_release_is_upgraded_and_rolled_back_beside_a_query_that_runs(counting
 
 
 @contextmanager
-def driver_ends(query: Deployed) -> Iterator[None]:
-    """What is done meanwhile lets the driver's pod end, whose last word is that all went well."""
+def ends(query: Deployed, pod: str) -> Iterator[None]:
+    """What is done meanwhile lets a pod of the query end, whose last word is that all went well."""
     status = "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}{'\\n'}"
     kubectl = query.on.cluster.program("kubectl")
-    asked = ("-n", query.namespace, "get", "pod", query.pod, "--watch", "--output", status)
+    asked = ("-n", query.namespace, "get", "pod", pod, "--watch", "--output", status)
     with (
         tempfile.NamedTemporaryFile() as said,
         subprocess.Popen([kubectl, "--kubeconfig", query.on.cluster.kubeconfig, *asked], stdout=said) as watch,
@@ -167,7 +194,7 @@ def driver_ends(query: Deployed) -> Iterator[None]:
 
         try:
             yield
-            wait_until(ended, f"{query.pod} ends")
+            wait_until(ended, f"{pod} ends")
         finally:
             watch.kill()
         assert set(ended()) == {"0"}

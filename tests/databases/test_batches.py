@@ -162,6 +162,17 @@ def test_of_two_drivers_that_begin_at_once_one_writes(server, make_table, counts
     assert rows(server, table) == [("a", 1)]
 
 
+def test_another_object_with_the_name_of_the_record_is_named(server, make_table, counts):
+    table = make_table("k {text}, n bigint")
+    if not isinstance(server, PostgresServer):
+        pytest.skip("PostgreSQL alone has types with the names of tables")
+    server.execute(f"CREATE TYPE {table.split('.')[0]}.millrace_batches AS (n bigint)")
+    sink = open_sink(server, table, counts(a=1))
+    with pytest.raises(MillraceError, match='"millrace_batches" is a composite type'):
+        sink.prepare(FRESH)
+    sink.close()
+
+
 def test_an_outdated_checkpoint_is_refused_before_it_fences_the_newer_driver(server, make_table, counts):
     table = make_table(COUNTS)
     newer = open_sink(server, table, counts(a=1), ["k"])
@@ -190,6 +201,11 @@ def test_a_table_that_lacks_committed_batches_is_refused(server, make_table, cou
     )
     with pytest.raises(MillraceError, match=message):
         sink.prepare(LastBatch(4, 4))
+    with pytest.raises(MillraceError, match=message):
+        sink.prepare(LastBatch(4, 4, results=3))
+    sink.prepare(LastBatch(1, 1, results=0))  # the state was repartitioned after batch 0
+    assert write(sink, counts(a=2), 2) == 1
+    sink.prepare(LastBatch(2, 2))
     sink.close()
 
 
@@ -212,6 +228,8 @@ def test_another_checkpoint_of_the_same_query_is_refused_until_the_record_is_rem
     write(first, counts(a=1), 0)
     first.close()
     again = open_sink(server, table, counts(a=1), ["k"], checkpoint="another")
+    with pytest.raises(MillraceError, match="has results of an earlier run of counts"):
+        again.prepare(LastBatch(4, 4, elsewhere=True))  # as of a query that begins from a snapshot
     with pytest.raises(MillraceError, match="has results of an earlier run of counts") as raised:
         again.prepare(FRESH)
     commands = str(raised.value).partition("its record: ")[2].partition("; or write")[0]

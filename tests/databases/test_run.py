@@ -118,3 +118,36 @@ def test_a_query_that_is_killed_again_and_again_writes_each_result_once(
     assert f"results=table {table} in {spec(server, table)['database']} at {server.host}" in last.output.replace(
         '"', ""
     )
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("server", KINDS[:1], indirect=True)
+def test_a_table_goes_on_after_the_state_was_repartitioned(server: Server, make_table, tmp_path: Path) -> None:
+    """Beside the query, and twice while it is stopped: a repartition is a batch that the table never gets."""
+    events = recording(seed=7).slice(0, RECORDS)
+    pq.write_table(with_zones(events), tmp_path / "recording.parquet")
+    table, file, mark = make_table(columns(server, KEY)), tmp_path / "query.yaml", Mark()
+    asked = query(tmp_path, sink(server, table, key=KEY), "OnUpdate")
+    asked["spec"] |= {"batchInterval": "2s", "parallelism": {"max": 8}}
+    asked["spec"]["sources"]["events"]["replay"]["rate"] = 500
+    file.write_text(yaml.safe_dump(asked), encoding="utf-8")
+    millrace = str(Path(sys.executable).parent / "millrace")
+
+    def run(*command: str, log: str) -> Process:
+        return Process(millrace, *command, log=tmp_path / log, mark=mark)
+
+    def repartition(partitions: int) -> None:
+        command = run("state", "repartition", str(file), "--partitions", str(partitions), log=f"to-{partitions}.log")
+        assert command.wait() == 0, command.output
+
+    first = run("run", str(file), log="first.log")
+    first.wait_for_batch()
+    repartition(5)
+    first.wait_for_batch()
+    first.stop()
+    for partitions in (3, 6):
+        repartition(partitions)
+    last = run("run", str(file), "--once", log="last.log")
+    assert last.wait() == 0, first.output + last.output
+    wait_until(lambda: not mark.processes(), "all processes of the runs have ended")
+    assert_same(in_table(server, table), duckdb_rows(events, QUESTION.duckdb), QUESTION.key_columns)

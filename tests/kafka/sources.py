@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from lab.kafka import Broker
 from lab.topics import PATIENCE, admin, open_transactions
 from millrace_api.model.sources import SourceSpec
-from millrace_jobs.sources.base import Position, Rejected
+from millrace_jobs.sources.base import Position, Rejected, Source
 from millrace_jobs.sources.connector import open_source
 from millrace_jobs.sources.kafka.source import KafkaSource
 
@@ -34,7 +34,7 @@ def values(source: KafkaSource, start: Position, end: Position, replicas: int = 
 
 
 def slices(
-    source: KafkaSource, start: Position, end: Position, replicas: int = 1
+    source: Source, start: Position, end: Position, replicas: int = 1
 ) -> Iterator[tuple[list[tuple[Any, ...]], int]]:
     """Yield the rows and the number of rejected records of each slice."""
     task = pickle.loads(pickle.dumps(source))

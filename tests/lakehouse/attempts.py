@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from lab.processes import command_of
-from millrace_jobs.sinks.files.object_sink import ObjectsWriter
+from millrace_jobs.sinks.files.object_writing import ObjectsWriter
 from millrace_jobs.sinks.lakehouse.data_files import FileWriter
 
 FAULT, MARKS = "MILLRACE_TEST_FAULT", "MILLRACE_TEST_MARKS"

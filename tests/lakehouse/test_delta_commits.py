@@ -285,6 +285,8 @@ def test_a_fresh_checkpoint_on_the_results_of_an_older_one_is_refused(tmp_path) 
     append(taken(place), place, 0)
     with pytest.raises(MillraceError, match="has results of an earlier run of counts, which began with another"):
         taken(place, checkpoint="fresh")
+    with pytest.raises(MillraceError, match="has results of an earlier run of counts, which began with another"):
+        taken(place, LastBatch(4, 4, elsewhere=True), checkpoint="fresh")
     other = taken(place, checkpoint="fresh", query="others")
     append(other, place, 0)
     assert numbers(place) == [0, 0]

@@ -155,7 +155,7 @@ def test_results_that_are_taken_back_remove_rows(spark: SparkSession, tmp_path: 
     with pytest.raises(Exception, match="two rows of the result have the same k") as raised:
         write(sink, counts(spark, ("e", 1, 1), ("e", 2, 1), columns=columns), 2)
     assert str(explain_failure(str(raised.value))).startswith("spec.sink.delta.key: two rows of the result")
-    with pytest.raises(Exception, match="a row of the result has NULL in its key k"):
+    with pytest.raises(Exception, match="a row of the result has NULL in the column k of its key"):
         write(sink, counts(spark, (None, 1, 1), columns=columns), 2)
     assert asked(place, ALL) == [("a", 2), ("d", 1)]
     assert not list(Path(place, "_millrace").rglob("*.parquet"))

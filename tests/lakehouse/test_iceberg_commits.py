@@ -238,5 +238,7 @@ def test_results_that_the_checkpoint_does_not_know_are_refused(tmp_path: Path, l
         taken(fields, last)
     with pytest.raises(MillraceError, match="has results of an earlier run of counts, which began with another"):
         taken(fields, checkpoint="fresh")
+    with pytest.raises(MillraceError, match="has results of an earlier run of counts, which began with another"):
+        taken(fields, LastBatch(4, 4, elsewhere=True), checkpoint="fresh")
     with pytest.raises(MillraceError, match="has no record of its batches, but the checkpoint has finished batch 4"):
         taken(fields, LastBatch(4, 4), checkpoint="fresh")

@@ -41,6 +41,12 @@ class Run:
         self.file.write_text(yaml.safe_dump(query), encoding="utf-8")
         self._starts = 0
 
+    def move_checkpoint(self, uri: str) -> None:
+        """Let the next start use the checkpoint in another place."""
+        query = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+        query["spec"]["checkpoint"] = {"uri": uri}
+        self.file.write_text(yaml.safe_dump(query), encoding="utf-8")
+
     def start(self, *options: str) -> Process:
         """Start it, with its output in a file of its own."""
         self._starts += 1

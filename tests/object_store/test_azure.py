@@ -14,7 +14,7 @@ from lab.azurite_server import KEY, AzuriteServer, running_azurite
 from lab.parts.cloud_emulators import AZURE_JARS
 from lab.store_proxy import Disturbance
 from lab.waiting import wait_until
-from millrace_jobs.sinks.files.object_sink import CommitRecord
+from millrace_jobs.sinks.files.commit_record import CommitRecord
 from millrace_jobs.stores.objects import ObjectPath
 from millrace_jobs.stores.spark import AZURE_CLIENT
 

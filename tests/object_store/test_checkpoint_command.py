@@ -13,34 +13,13 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.cli import app
 from millrace_jobs.places import Place, files_below, write_durably
-from spark.streams import stream_document
 
-ENTRY = b'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"source":"events","position":{"files":1}}'
+from .made_checkpoints import counting_query, made
 
 
 @pytest.fixture
 def query(tmp_path: Path) -> StreamQuery:
-    document = stream_document(tmp_path, schema="key STRING", sql="SELECT key, count(*) AS n FROM events GROUP BY key")
-    return StreamQuery.model_validate(document)
-
-
-def made(place: Place, query: StreamQuery) -> Checkpoint:
-    """A checkpoint with one finished batch."""
-    checkpoint = Checkpoint(place)
-    checkpoint.open(query, 2)
-    checkpoint.adopt(query)
-    checkpoint.close()
-    for name, content in {
-        "metadata": b"{}",
-        "offsets/0": ENTRY,
-        "commits/0": b"v1\n{}",
-        "state/0/0/1.delta": b"12",
-    }.items():
-        target = place / "spark"
-        for part in name.split("/"):
-            target = target / part
-        write_durably(target, content)
-    return checkpoint
+    return counting_query(tmp_path)
 
 
 def run(*arguments: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import subprocess
@@ -153,6 +154,21 @@ def test_a_repartitioned_state_goes_on_in_the_store_and_as_a_copy(tmp_path: Path
     copied = tmp_path / "copy"
     assert millrace("checkpoint", "copy", str(run.place), str(copied)).returncode == 0
     assert "state partitions  5\n" in millrace("checkpoint", "show", str(copied)).stdout
+    run.finish()
+    run.check()
+
+
+@pytest.mark.in_turn
+def test_a_copy_goes_on_when_the_original_is_gone(tmp_path: Path, run: Run) -> None:
+    copies = [(tmp_path / "copy").as_uri(), f"{run.place}-again"]
+    for source, target in itertools.pairwise([str(run.place), *copies]):
+        process = run.start()
+        wait_until(lambda process=process: batches(process) >= 2, "it runs", seconds=300)
+        assert process.end() == 0, process.said
+        for command in (["copy", source, target], ["rm", source]):
+            done = millrace("checkpoint", *command)
+            assert done.returncode == 0, done.stderr
+        run.move_checkpoint(target)
     run.finish()
     run.check()
 

@@ -69,6 +69,7 @@ def test_an_answer_has_every_value_and_its_time(start, connect):
             route_bytes_total=196_000,
             combine_bytes_total=4_640,
             state_partitions=4,
+            progress_time=found.progress_time,
             interval_seconds=2,
             lag_rows=70,
             keys=60,

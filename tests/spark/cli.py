@@ -96,7 +96,7 @@ class Project:
     def query(self, sql: str = "", /, name: str = "query", **spec: Any) -> str:
         """Write a query over ``events (at, who, n)`` of the csv files in ``in``, and return its file.
 
-        ``source`` changes fields of that source, or removes them with None.
+        ``source`` changes fields of that source, or removes them with None; so do others for fields of the spec.
         """
         source = {
             "files": {"path": "in", "format": "csv"},
@@ -118,6 +118,7 @@ class Project:
             }
             | spec,
         }
+        document["spec"] = {field: value for field, value in document["spec"].items() if value is not None}
         file = self.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return file.name
@@ -148,6 +149,13 @@ class Project:
     def outputs(self, *arguments: str) -> tuple[int, str, str]:
         """Run a command in that process; return its status, its standard output and its standard error."""
         return _shared_process().outputs(self.folder, arguments)
+
+    def program(self, *program: str) -> int:
+        """Run a Python program in a process of its own; return its status."""
+        paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-m", *program]
+        ended = subprocess.run(command, cwd=self.folder, env=paths, capture_output=True, timeout=PATIENCE, check=False)
+        return ended.returncode
 
     def start(self, *arguments: str, terminal: bool = False) -> Running:
         """Start a command in a process of its own."""

@@ -23,6 +23,7 @@ from millrace_jobs.run.query_file import query_of
 from millrace_jobs.sinks.base import ResultBatch, Sink
 from millrace_jobs.sinks.files.sink import FilesSink
 from millrace_jobs.sinks.kafka.sink import KafkaSink
+from millrace_jobs.sinks.lakehouse.sink import LakehouseSink
 
 Write = Callable[[Sink, DataFrame, ResultBatch], int]
 
@@ -52,6 +53,7 @@ if __name__ == "__main__":
     with (
         patch.object(FilesSink, "write", dying(FilesSink.write, last, written)),
         patch.object(KafkaSink, "write", dying(KafkaSink.write, last, written)),
+        patch.object(LakehouseSink, "write", dying(LakehouseSink.write, last, written)),
         Job(query_of(Path(sys.argv[1])), once=True, debug=True) as job,  # its output ends with the JVM
     ):
         job.run()

@@ -67,6 +67,7 @@ class Example:
 
     ``results`` is the folder of its results, and ``updates`` is set if a key's last row is its answer. ``repeats`` is set
     if results are records, which may repeat. ``final`` is the folder of an additional output, which has each row once.
+    ``opens_files`` is set if code of the example opens files of the project by themselves.
     """
 
     sql: str
@@ -75,6 +76,7 @@ class Example:
     updates: bool = False
     repeats: bool = False
     final: str = ""
+    opens_files: bool = False
 
 
 _ROUTES = f"""SELECT until, start_x, start_y, end_x, end_y, count(*)
@@ -251,6 +253,7 @@ EXAMPLES = {
             FROM {windows("rides", "pickup", 900, 900)} GROUP BY ALL""",
         3,
         "fares-by-cell",
+        opens_files=True,
     ),
 }
 

@@ -35,6 +35,13 @@ QUESTION = Question(
     window=Hop("moment", size=300, slide=120),
 )
 
+MAINTAINED = {
+    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    "spark.sql.streaming.minBatchesToRetain": "3",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+}
+"""Settings under which Spark removes old versions of the state all the time."""
+
 
 def recording(seed: int) -> pa.Table:
     """Skewed keys; event times that go forth with jitter of a minute."""
@@ -118,11 +125,21 @@ class Process:
         self._process.wait()
         self._reader.join()
 
+    def stop(self) -> None:
+        """Ask it to end after its running batch, and wait until it has."""
+        self._process.terminate()
+        assert self.wait() == 0, self.output
+
     def wait(self) -> int:
         """Its exit status."""
         status = self._process.wait()
         self._reader.join()
         return status
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
 
     def sleep(self, seconds: float) -> None:
         """Let it run so long; it must not end by itself."""

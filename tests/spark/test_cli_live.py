@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from lab.waiting import wait_until
 from millrace_jobs.run.metrics_contract import CONTRACT
 
 from .cli import Project, fields
@@ -79,6 +80,13 @@ def test_a_live_run_follows_files_and_plans_and_its_metrics_agree(tmp_path: Path
 
         project.write("plan.yaml", plan("pkg", 1, 7))
         run.wait_for(r"plan 2: pkg, m=1, n=7, from the next batch on\n")
+        # no records come, and yet the operator can see which plan they would run under, and that the query lives
+        before = metrics(base)
+        wait_until(lambda: metrics(base)["millrace_plan_workers"] == 7, "the idle query reports its plan")
+        idle = metrics(base)
+        assert idle["millrace_input_rows_total"] == before["millrace_input_rows_total"]
+        assert idle["millrace_last_progress_time_seconds"] > before["millrace_last_progress_time_seconds"]
+        assert idle["millrace_source_lag_rows"] == 0
         project.give("01.csv", "at,who,n\n2024-01-01T00:05:00Z,a,1\n2024-01-01T00:05:01Z,b,none\n")
         run.wait_for(r"rows=1 .*plan=pkg/1/7 late=0 rejected=1\n")
 

@@ -248,6 +248,35 @@ print(sum(isinstance(each, Cycle) for each in gc.get_objects()))
     assert said.stdout == "0\n"
 
 
+def test_a_worker_ends_silently_when_spark_has_no_other_task_for_it():
+    program = """
+import socket, sys
+from pyspark import daemon, worker
+from pyspark.serializers import read_int, write_int
+from pyspark.util import handle_worker_exception
+from millrace_jobs.process.python_daemon import while_connected
+
+def main(given, taken):
+    try:
+        write_int(read_int(given), taken)
+    except BaseException as error:
+        handle_worker_exception(error, taken)
+        sys.exit(-1)
+
+worker.main = main
+ours, sparks = socket.socketpair()
+run = while_connected(daemon.worker)
+for number in (3, 5):
+    sparks.sendall(number.to_bytes(4))
+    assert run(ours, True) == 0
+    assert int.from_bytes(sparks.recv(4)) == number
+sparks.close()
+print(run(ours, True))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
     program = (
         "from millrace_jobs.process import python_daemon as daemon; daemon.load(); "
@@ -256,6 +285,15 @@ def test_what_tasks_need_is_loaded_without_a_thread_that_forbids_to_fork():
     environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as Spark sets it for workers
     said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout == "False\n"
+
+
+def test_what_tasks_need_has_no_models_of_queries_and_no_sql():
+    """They take more than half a second of a core, in each start and in each executor."""
+    program = "import sys; from millrace_jobs.process import python_daemon as daemon, zygote_server as zygote; "
+    program += "daemon.load(); [__import__(name) for name in zygote._MODULES]; daemon.load_grouping(); "
+    program += "print({'sqlglot', 'millrace_api.model.streamquery', 'pyspark.worker'} & sys.modules.keys())"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout == "{'pyspark.worker'}\n"
 
 
 def test_a_missing_java_is_reported(monkeypatch, tmp_path):

@@ -238,19 +238,12 @@ def test_a_query_without_state_is_refused(spark, tmp_path):
     assert files_of(checkpoint_root(stream.query)) == before
 
 
-def test_a_checkpoint_that_is_held_or_has_an_unfinished_batch_is_refused(spark, tmp_path):
+def test_a_checkpoint_with_an_unfinished_batch_is_refused(spark, tmp_path):
     project = Project(tmp_path)
     stream, made = a_stream(spark, tmp_path, sql=AGGREGATED.spark), batches(seed=5)
     feed(stream, made, range(2))
     command = ("state", "repartition", "query.yaml", "--partitions", "5")
     root = checkpoint_root(stream.query)
-
-    other = Checkpoint(root)
-    other.open(stream.query)
-    before = files_of(root)
-    project.millrace(*command).assert_failed("another run is using the checkpoint")
-    assert files_of(root) == before
-    other.close()
 
     unfinished = undo_commit(root / "spark" / "commits")
     before = files_of(root)

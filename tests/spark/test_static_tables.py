@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
         "SELECT e.n, t.town FROM events e JOIN towns t ON t.who = e.who",
         "SELECT e.n, t.town FROM events e LEFT JOIN towns t ON t.who = e.who AND e.n > 100",
         "SELECT e.n FROM events e WHERE e.who IN (SELECT who FROM towns WHERE town <> 'town 1')",
+        "SELECT e.n, u.town FROM towns t JOIN towns u ON t.who = u.who JOIN events e ON e.who = t.who",
     ],
 )
 def test_a_stream_is_joined_with_a_static_table(tmp_path, sql):
@@ -96,7 +97,7 @@ def test_records_of_a_static_table_that_do_not_decode_follow_the_policy(tmp_path
         ("SELECT p.n FROM towns t LEFT JOIN prices p ON t.who = p.who", "its LEFT JOIN keeps rows of towns, which is"),
         ("SELECT p.n FROM prices p FULL JOIN towns t ON t.who = p.who", "its FULL JOIN keeps rows of towns, which is"),
         (
-            "SELECT p.n FROM towns t JOIN towns u ON t.who = u.who JOIN prices p ON p.who = t.who",
+            "SELECT p.n FROM towns t JOIN towns u ON t.who = u.who LEFT JOIN prices p ON p.who = t.who",
             "towns and towns first",
         ),
         ("SELECT p.n FROM (SELECT who FROM towns) t JOIN prices p ON t.who = p.who", "towns without a join"),

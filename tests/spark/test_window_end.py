@@ -154,7 +154,7 @@ def test_what_cannot_be_held_back_is_refused_with_the_reason(tmp_path, select, w
     ("select", "why"),
     [
         ("who, n FROM events", "its rows are records of a stream, which have no versions"),
-        ("who, stddev(n) FROM events GROUP BY who", "is not made of sums, minima and maxima"),
+        ("who, skewness(n) FROM events GROUP BY who", "is not one of the aggregates with a mergeable"),
     ],
 )
 def test_what_has_no_versions_can_have_no_history(tmp_path, select, why):

@@ -33,7 +33,7 @@ def test_the_help_groups_what_is_for_this_machine_and_what_for_a_cluster() -> No
     assert list(sections)[1:] == ["On this machine", "On a cluster", "Plan and compare", "Administration"]
     assert {"init", "validate", "run", "explain", "get"} <= sections["On this machine"].keys()
     assert {"status", "diff", "scale"} <= sections["On a cluster"].keys()
-    assert {"simulate", "bench", "flow", "model"} == sections["Plan and compare"].keys()
+    assert {"compare", "simulate", "bench", "flow", "model"} == sections["Plan and compare"].keys()
     assert {"crd", "operator"} == sections["Administration"].keys()
 
 
@@ -45,7 +45,7 @@ def test_sentences_of_the_help_are_wrapped_and_not_cut() -> None:
     assert [text for commands in sections.values() for text in commands.values() if text.endswith("...")] == []
 
 
-@pytest.mark.parametrize("command", ["driver", "partitioner"])
+@pytest.mark.parametrize("command", ["driver", "partitioner", "compared-version"])
 def test_commands_that_others_start_are_there_but_not_in_the_help(command: str) -> None:
     assert all(command not in commands for commands in help_sections().values())
     assert millrace(command, "--help").exit_code == 0
@@ -53,7 +53,7 @@ def test_commands_that_others_start_are_there_but_not_in_the_help(command: str) 
 
 def test_the_shell_completes_commands() -> None:
     asked = {"_MILLRACE_COMPLETE": "complete_bash", "COMP_WORDS": "millrace s", "COMP_CWORD": "1"}
-    assert set(millrace(**asked).stdout.split()) == {"state", "status", "suspend", "scale", "simulate"}
+    assert set(millrace(**asked).stdout.split()) == {"snapshot", "state", "status", "suspend", "scale", "simulate"}
     assert "--install-completion" in millrace("--help").stdout
 
 

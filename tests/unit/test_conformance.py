@@ -1,12 +1,14 @@
 """The conformance suite: its files agree with the interpreter and with each other, and random cases shrink."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from conformance import results
 from conformance.__main__ import expected_text
-from conformance.cases import EXPECTED, Arrival, Case, Outcome, all_queries, version
+from conformance.cases import ENGINES, EXPECTED, Arrival, Case, Outcome, all_queries, version
+from conformance.engines.versions import version_of
 from conformance.page import PAGE, page, unexplained
 from conformance.random_cases import random_case, smallest
 from conformance.reference import right_outcome
@@ -88,10 +90,17 @@ def test_a_version_has_the_newest_change_of_each_key_by_event_time():
     assert Outcome(changelog=changelog).has_versions_of(Outcome()) is None
 
 
-def test_a_verdict_counts_until_its_case_changes(tmp_path, monkeypatch):
+def test_a_verdict_counts_until_its_case_or_the_engine_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     query = QUERIES["table"]
     case = query.cases[0]
-    results.save("flink", "Flink", [query], {case.id: results.Verdict(True)})
+    results.save("flink", [query], {case.id: results.Verdict(True)})
     assert results.load("flink", [query]) == {case.id: results.Verdict(True)}
     assert results.load("flink", [replace(query, cases=[replace(case, rounds=case.rounds[:1])])]) == {}
+    monkeypatch.setattr(results, "version_of", lambda engine: "Flink SQL 9")
+    assert results.load("flink", [query]) == {}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_version_of_an_engine_is_the_one_that_runs(engine):
+    assert re.fullmatch(r"[A-Z][A-Za-z ]+ \d+\.\d+\.\d+.*", version_of(engine))

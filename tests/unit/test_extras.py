@@ -63,6 +63,25 @@ def test_the_partitioners_need_numpy_and_numba_only() -> None:
     assert hiding(library, f"{script}\nprint('imported')") == "imported\n"
 
 
+def test_of_the_package_only_partitioners_work_with_numpy_and_numba_alone_and_the_rest_says_what_to_install() -> None:
+    library = "name not in {'numpy', 'numba', 'llvmlite', *sys.stdlib_module_names} and not name.startswith(('millrace', '_sysconfigdata'))"
+    calls = ("compare([1], ['pkg'])", "simulate('steps')", "capacity({}, 1)", "load('query.yaml')")
+    script = f"""
+import millrace
+print(len(millrace.Partitioner("pkg", workers=4).route([1, 1, 2])))
+for call in {calls}:
+    try:
+        eval(f"millrace.{{call}}")
+    except millrace.MillraceError as error:
+        print(error)
+"""
+    placed, *said = hiding(library, script).splitlines()
+    assert placed == "3"
+    for call, line in zip(calls, said, strict=True):
+        assert line.startswith(f"millrace.{call.partition('(')[0]} needs the Python package ")
+        assert "which is not installed; run: pip install millrace; " in line
+
+
 def test_a_missing_extra_is_one_sentence_with_what_to_install() -> None:
     script = f"from millrace_jobs.cli import main\nprint(json.dumps([run(*each.split()) for each in {[*COMMANDS]}]))"
     results = json.loads(hiding(f"name in {set(EXTRAS)}", script))

@@ -218,6 +218,20 @@ def test_without_a_zygote_python_is_started(folder):
     assert (loaded, pid) == (False, process.pid)
 
 
+def test_in_a_folder_that_was_deleted_python_is_started(zygote, folder, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    process = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", PYTHON, "-m", "program", "end", "5"],
+        env=os.environ | zygote | {"MILLRACE_PYTHON": sys.executable, "PYTHONPATH": str(folder)},
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 5, process.stderr
+
+
 def test_a_zygote_that_goes_before_it_answers_is_done_without(folder, tmp_path):
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as listener:

@@ -63,6 +63,39 @@ class CheckpointChange(Enum):
     SQL = "filter and output may change, but not what the state depends on"
 
 
+class ChangeVerdict(StrEnum):
+    """Whether a changed query can have the results that it asks for, on its checkpoint or otherwise."""
+
+    POSSIBLE = "possible"
+    """It goes on from its checkpoint."""
+    IN_SHADOW = "possible in shadow"
+    """The state cannot give the results. Its records can: another run reads them again, beside the one that runs."""
+    NOT = "not possible"
+    """It is another query: neither its checkpoint nor the same records lead to it."""
+
+    @property
+    def advice(self) -> str:
+        """What to do with the changed query; empty if it can simply be applied."""
+        return _ADVICE.get(self, "")
+
+
+_ADVICE = {
+    ChangeVerdict.IN_SHADOW: "run it beside this one under another metadata.name, with another place for its results, "
+    "and remove this one when that has read the same records",
+    ChangeVerdict.NOT: "run it under another metadata.name, with another place for its results",
+}
+
+
+_OTHER_QUERY = frozenset({CheckpointChange.NAME, CheckpointChange.RECORDS, CheckpointChange.START})
+
+
+def verdict_of(change: CheckpointChange, *, objection: bool) -> ChangeVerdict:
+    """Return the verdict on a changed field; ``objection``: the checkpoint does not allow the change."""
+    if not objection:
+        return ChangeVerdict.POSSIBLE
+    return ChangeVerdict.NOT if change in _OTHER_QUERY else ChangeVerdict.IN_SHADOW
+
+
 FREE, RECORDS, START = CheckpointChange.FREE, CheckpointChange.RECORDS, CheckpointChange.START
 
 

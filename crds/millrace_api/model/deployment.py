@@ -11,7 +11,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
 from millrace_api.model.functions import PYTHON_PATH
-from millrace_api.model.values import ByteSize, Cores, Count, Number, Parameters, Text, Uri
+from millrace_api.model.values import ByteSize, Cores, Count, Flag, Number, Parameters, PositiveDuration, Text, Uri
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
 _DECISION = OnChange(Effect.IN_PLACE, "in place, from the next scaling decision")
@@ -249,4 +249,27 @@ class CheckpointSpec(Model):
     )
     claim_name: Annotated[Text, Field(max_length=253)] | None = Field(
         default=None, description="Name of a PersistentVolumeClaim in the query's namespace."
+    )
+    from_snapshot: Uri | None = Field(
+        default=None,
+        description="Snapshot of another query's checkpoint that this query starts from, such as "
+        "s3a://lake/checkpoints/trips/snapshots/monday; without effect once the query has had a batch.",
+    )
+
+
+class SnapshotsSpec(Model):
+    """Snapshots of the checkpoint that the driver takes by itself while the query runs."""
+
+    every: PositiveDuration | None = Field(
+        default=None, description="Time from one snapshot to the next; default: none is taken by the clock."
+    )
+    before_change: Flag = Field(
+        default=True,
+        description="Take one before the first batch of a driver whose query, image or version is another one.",
+    )
+    keep: Count = Field(
+        default=10, description="Number of these snapshots that are kept; those that a person takes do not count."
+    )
+    max_age: PositiveDuration | None = Field(
+        default=None, description="Age at which they are removed, except the newest one; default: no age."
     )

@@ -43,6 +43,8 @@ class ExternalKind(StrEnum):
     """The folder of a table, or its place in an object store; without one, a catalog decides it."""
     LOGINS = "logins"
     """A file that holds a secret."""
+    QUEUES = "queues"
+    """A queue of a batch scheduler."""
     IDENTITIES = "identities"
     """A login with the identity that the pods have in a cloud."""
     CLIENT_OPTIONS = "client_options"

@@ -21,9 +21,12 @@ from millrace_api.model.postgres import PostgresSinkSpec
 from millrace_api.model.registries import MessageFormat, ResultSchemas
 from millrace_api.model.sink_kind import ResultFiles, SinkKind
 from millrace_api.model.sources import SourceSpec
-from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic
+from millrace_api.model.values import ColumnName, Count, Path, PositiveDuration, Topic, WholeNumber
 
 FileCount = Annotated[Count, Field(le=1000)]
+
+BATCH_ID = "_batch_id"
+"""Column that files of results have beside these, unless the results are final: the number of the batch."""
 
 
 def result_file(batch: int, index: int, format: str) -> str:
@@ -57,6 +60,12 @@ class FilesSinkSpec(SinkKind):
         description="Columns that identify a row. With a key, the files are the changelog of a table: for each row "
         "that a batch adds, replaces or removes, one row with the columns _operation, _time and _batch_id.",
         examples=[["customer"]],
+    )
+    compact_every: Annotated[WholeNumber, FREE] = Field(
+        default=0,
+        description="With a key: batches after which files of earlier ones are merged, and rows are removed that have "
+        "a newer row of their key; a tenth of them if a window has closed. Default: 0, never, which keeps all changes.",
+        examples=[100],
     )
 
     @property

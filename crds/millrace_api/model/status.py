@@ -10,6 +10,8 @@ from pydantic import Field, ValidationError
 
 from millrace_api.model.base import Model
 from millrace_api.model.deployment import Algorithm, Placement
+from millrace_api.model.snapshots import SnapshotsReport
+from millrace_api.model.upgrade import UpgradeVerdict
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -158,12 +160,15 @@ class Chain(Model):
 
 
 class RejectedSpec(Model):
-    """A spec that did not become healthy and was rolled back to the last healthy one."""
+    """A spec that is not followed: it did not become healthy, or its comparison with the last healthy one says so."""
 
     revision: str = Field(description="Revision of that spec.")
     generation: int = Field(description="Generation of that spec.")
-    time: _Time = Field(description="When it was rolled back.")
+    time: _Time = Field(description="When it was rolled back, or rejected.")
     message: _Text = Field(default="", description="Why, in a sentence.")
+    verdict: UpgradeVerdict | None = Field(
+        default=None, description="What its comparison has come to, if that rejected it before its driver was started."
+    )
     tries: int = Field(default=1, description="How often it was tried and rolled back.")
     retry_time: _Time | None = Field(
         default=None,
@@ -201,6 +206,19 @@ class ConnectionStatus(Model):
     )
 
 
+class UpgradeStatus(Model):
+    """The last comparison of a changed spec with the one that runs."""
+
+    revision: str = Field(description="Revision of the changed spec.")
+    generation: int = Field(description="Generation of that spec.")
+    pod: str = Field(description="Name of the pod that compares them; its log has the whole report.")
+    start_time: _Time = Field(description="When it was wanted.")
+    end_time: _Time | None = Field(default=None, description="When it ended.")
+    tries: int = Field(default=1, description="Pods for it so far: one that is lost is followed by another.")
+    verdict: UpgradeVerdict | None = Field(default=None, description="What it has come to; absent while it runs.")
+    message: Annotated[str, Field(max_length=2048)] = Field(default="", description="Why, in sentences.")
+
+
 class Status(Model):
     """What the operator reports about the query."""
 
@@ -234,6 +252,12 @@ class Status(Model):
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
+    upgrade: UpgradeStatus | None = Field(
+        default=None, description="The last comparison of a changed spec with the one that runs, if there was one."
+    )
+    snapshots: SnapshotsReport | None = Field(
+        default=None, description="Snapshots of the checkpoint, as the driver has last reported them."
+    )
     selector: str | None = Field(default=None, description="Label selector of the executor pods.")
     answered_touch: str | None = Field(
         default=None, description="Of the operator's own canary: the time of the last touch that a worker has seen."

@@ -20,6 +20,7 @@ from millrace_api.model.deployment import (
     PlacementSetting,
     Pod,
     Scaling,
+    SnapshotsSpec,
 )
 from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
@@ -27,9 +28,11 @@ from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
+from millrace_api.model.scheduling import SchedulingSpec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.status import Status
+from millrace_api.model.upgrade import UpgradeSpec
 from millrace_api.model.values import (
     SOURCE_NAME,
     Flag,
@@ -47,9 +50,9 @@ QUERY_LABEL = "millrace.io/query"
 """Label with the name of the query that an object belongs to."""
 
 ROLE_LABEL = "millrace.io/role"
-"""Label that says what a pod of a query does: ``DRIVER``, ``EXECUTOR`` or ``PARTITIONER``."""
+"""Label that says what a pod of a query does: ``DRIVER``, ``EXECUTOR``, ``PARTITIONER`` or ``SHADOW``."""
 
-DRIVER, EXECUTOR, PARTITIONER = "driver", "executor", "partitioner"
+DRIVER, EXECUTOR, PARTITIONER, SHADOW = "driver", "executor", "partitioner", "shadow"
 
 CANARY_LABEL = "millrace.io/canary"
 """Label of a StreamQuery that no operator deploys."""
@@ -341,6 +344,16 @@ class Spec(Model):
     checkpoint: Annotated[CheckpointSpec | None, FIXED, FREE] = Field(
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."
     )
+    snapshots: Annotated[SnapshotsSpec | None, REPLACED, FREE] = Field(
+        default=None,
+        description="Snapshots of the checkpoint that are taken without a person; default: none.",
+        examples=["{every: 6h}"],
+    )
+    upgrade: Annotated[UpgradeSpec | None, IN_PLACE, FREE] = Field(
+        default=None,
+        description="How a changed query takes the place of the one that runs; default: at once.",
+        examples=["{mode: Shadow}"],
+    )
     s3: Annotated[S3Spec | None, REPLACED, FREE] = Field(
         default=None, description="The S3 that s3a:// places are in, and the login to it."
     )
@@ -375,6 +388,12 @@ class Spec(Model):
         max_length=16,
         description="Labels of all pods of the query, by which costs are assigned to a team.",
         examples=["{team: payments, cost-center: cc-4711}"],
+    )
+    scheduling: Annotated[SchedulingSpec | None, REPLACED, FREE] = Field(
+        default=None,
+        description="Batch scheduler and queue of all pods of the query; default: pods start as soon as they find a "
+        "node.",
+        examples=["{scheduler: Kueue, queue: team-a}"],
     )
     event_log: Annotated[EventLogSpec | None, REPLACED, FREE] = Field(
         default=None, description="Where Spark writes its event log; default: it writes none."

@@ -222,6 +222,11 @@ ConnectionName = Annotated[
 ]
 """The name of a Connection."""
 
+SNAPSHOT_NAME = "[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
+SNAPSHOT_NAME_HINT = "write at most 63 of the characters a-z, 0-9, - and ., with a letter or digit at both ends"
+SnapshotName = Annotated[str, *text(SNAPSHOT_NAME, 63, "a name for a snapshot", SNAPSHOT_NAME_HINT)]
+"""The name of a snapshot of a checkpoint."""
+
 SOURCE_NAME = "[a-z_][a-z0-9_]*"
 SourceName = Annotated[
     str,

@@ -8,16 +8,20 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.errors import Problem
-from millrace_api.sql.dialect import Keywords, StreamingSql, problem_at, start_of
+from millrace_api.sql.dialect import Keywords, StreamingSql, problem_at, start_of, to_sql
 
 
 def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
     """Yield the clauses that no query has; ``stream_checks`` has those that streams lack."""
     keywords = Keywords(text)
     for node in query.walk():
-        if isinstance(node, exp.Qualify) and node.find(exp.Window) is None:
+        if isinstance(node, exp.Qualify) and not _has_window(node):
             start = keywords.before(node, TokenType.QUALIFY)
             yield problem_at(text, start, "QUALIFY filters by OVER, which it does not have", "write WHERE")
+        elif isinstance(node, exp.Qualify) and (aggregate := node.find(exp.AggFunc)) is not None:
+            message = f"Spark has no aggregates in QUALIFY, and it has {to_sql(aggregate)}"
+            hint = "give the aggregate an alias in the SELECT list, and write that"
+            yield problem_at(text, keywords.before(node, TokenType.QUALIFY), message, hint)
         elif isinstance(node, exp.Fetch):
             yield problem_at(text, keywords.before(node, TokenType.FETCH), "Spark has no FETCH", "write LIMIT")
         elif isinstance(node, exp.Distinct) and node.args.get("on") is not None:
@@ -36,6 +40,12 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
         elif isinstance(node, exp.Table) and node.args.get("version") is not None:
             message = f"the source {node.name} has no earlier versions"
             yield problem_at(text, start_of(node.this), message, f"write FROM {node.name}")
+
+
+def _has_window(qualify: exp.Qualify) -> bool:
+    """Return whether QUALIFY, or an item of its SELECT, has an OVER clause."""
+    items = qualify.parent.expressions if isinstance(qualify.parent, exp.Select) else []
+    return any(node.find(exp.Window) is not None for node in (qualify, *items))
 
 
 def comment_problems(text: str) -> Iterator[Problem]:

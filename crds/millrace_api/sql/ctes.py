@@ -1,6 +1,7 @@
 """CTEs written out: each name that WITH defines becomes a subquery in FROM, with the SELECT that it stands for.
 
-A CTE that is read twice is computed twice, as two subqueries would be. All names keep their positions in the text.
+A CTE that is read twice becomes two equal subqueries, which may be computed once; each remembers what the CTE asks for
+(``cte_of``). All names keep their positions in the text.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ def with_ctes_written_out(query: exp.Query, *, keeps_unread: bool = False) -> ex
     if has_ctes(query):
         _CteWriter().write_out(result, keeps_unread=keeps_unread)
     return result
+
+
+@dataclass(frozen=True)
+class WrittenOut:
+    """The CTE that a subquery stands for: its name, and whether it is to be computed once; None if it does not say."""
+
+    name: str
+    materialized: bool | None
+
+
+def cte_of(query: exp.Expr) -> WrittenOut | None:
+    """Return the CTE that the SELECT of a subquery stands for; None for any other SELECT."""
+    return query.meta.get(FROM_CTE)
 
 
 @dataclass(eq=False)
@@ -101,7 +115,7 @@ class _CteWriter:
             alias.set("columns", [column.copy() for column in cte.args["alias"].columns])
         rest = {part: table.args.get(part) for part in ("joins", "laterals", "pivots", "sample")}
         body = cte.this.copy()
-        body.meta[FROM_CTE] = True
+        body.meta[FROM_CTE] = WrittenOut(cte.alias, cte.args.get("materialized"))
         return exp.Subquery(this=body, alias=alias, **rest)
 
 

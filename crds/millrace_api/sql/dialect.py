@@ -139,6 +139,10 @@ _NO_UNIT = "is no unit of an INTERVAL"
 FROM_CTE = "from_cte"
 """Mark of a SELECT that stands in the place of a CTE's name."""
 
+_MATERIALIZED = "MATERIALIZED"
+_QUERY_STARTS = (TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.VALUES, TokenType.L_PAREN)
+"""Words that a query begins with; the columns of an alias do not: ``FROM t AS materialized (a, b)``."""
+
 _ALIAS_IN_GROUP_BY = "GROUP BY takes no alias"
 
 _MOST_STEPS = 250_000
@@ -286,6 +290,24 @@ def parse_query(text: str) -> exp.Query:
         raise MillraceError(Problem(f"the SQL is {_kind(statements)}", "write one SELECT statement"))
     _remove_comments(statements[0])
     return statements[0]
+
+
+def without_materialized(text: str) -> str:
+    """Return the text of a query with blanks for the MATERIALIZED and NOT MATERIALIZED of its CTEs.
+
+    Spark's grammar has neither. All other words keep their positions.
+    """
+    tokens = StreamingSql().tokenize(text)
+    for place, token in enumerate(tokens):
+        if token.text.upper() != _MATERIALIZED or token.token_type is not TokenType.VAR:
+            continue
+        before, behind = tokens[max(place - 2, 0) : place], tokens[place + 1 : place + 3]
+        first = before[-1] if before and before[-1].token_type is TokenType.NOT else token
+        alias = before[-2:-1] if first is not token else before[-1:]
+        kinds = [each.token_type for each in (*alias, *behind)]
+        if len(kinds) == 3 and kinds[:2] == [TokenType.ALIAS, TokenType.L_PAREN] and kinds[2] in _QUERY_STARTS:
+            text = text[: first.start] + " " * (token.end + 1 - first.start) + text[token.end + 1 :]
+    return text
 
 
 def parse_expression(text: str) -> exp.Expr:

@@ -23,6 +23,8 @@ from millrace_api.sql.groups import (
     set_expressions,
 )
 from millrace_api.sql.intervals import LengthError, window_lengths
+from millrace_api.sql.sorted_limits import is_sorted_limit
+from millrace_api.sql.top_rows import row_numbers
 
 Columns = Mapping[str, Collection[str] | None]
 """Column names of each table of a SELECT, in lower case; None if they are unknown."""
@@ -113,6 +115,21 @@ class _GroupingCheck:
                 yield from self._ungrouped(item, texts, {*self._aliases, *names}, has_groups=has_groups)
         if having is not None:  # its aliases come before columns
             yield from self._ungrouped(having.this, texts, {*written, *names}, has_groups=has_groups)
+        for node in self._numbered():
+            yield from self._ungrouped(node, texts, {*written, *names}, has_groups=has_groups)
+
+    def _numbered(self) -> Iterator[exp.Expr]:
+        """Yield copies of QUALIFY and of what ``row_number()`` and ORDER BY go by: outside of OVER, calls aggregate."""
+        if is_sorted_limit(self._select) and not self._select.args.get("distinct"):
+            found = (each.this for each in self._select.args["order"].expressions)
+            yield from (node.copy() for node in found if not node.is_int)
+        for window in row_numbers(self._select):
+            yield from (node.copy() for node in window.args.get("partition_by") or ())
+            order = window.args.get("order")
+            yield from (node.this.copy() for node in (order.expressions if order is not None else ()))
+        qualify = self._select.args.get("qualify")
+        if qualify is not None:
+            yield qualify.this.copy()
 
     def _window_times(self, groups: Collection[exp.Expr]) -> Iterator[Problem]:
         """Yield window_time over the window that its own SELECT makes, which Spark does not take for grouped."""

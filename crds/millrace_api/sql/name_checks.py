@@ -26,10 +26,15 @@ def name_problems(text: str, scope: Scope, columns: Columns) -> Iterator[Problem
     left_out = {join.this.alias_or_name.lower(): join for join in joins if join.kind in ("SEMI", "ANTI")}
     merged = _merged(joins, columns)
     lost = _lost(joins, columns) if any(map(_slides, select.find_all(exp.Anonymous))) else {}
-    own_aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
-    having = select.args.get("having")
-    unqualified = (column for column in having.find_all(exp.Column) if not column.table) if having is not None else ()
-    for column in [*scope.columns, *unqualified]:  # a scope leaves out those of HAVING, which may be aliases
+    aliased = [item for item in select.expressions if isinstance(item, exp.Alias)]
+    own_aliases = {item.alias.lower() for item in aliased}
+    same = {
+        item.alias.lower() for item in aliased if isinstance(item.this, exp.Column) and item.this.name == item.alias
+    }
+    filters = filter(None, (select.args.get("having"), select.args.get("qualify")))
+    unqualified = (column for each in filters for column in each.find_all(exp.Column) if not column.table)
+    # a scope leaves out columns of HAVING and QUALIFY, which may be aliases
+    for column in {id(each): each for each in (*scope.columns, *unqualified)}.values():
         if column.find_ancestor(exp.Select) is not select:
             continue
         on = column.find_ancestor(exp.Join)
@@ -43,6 +48,16 @@ def name_problems(text: str, scope: Scope, columns: Columns) -> Iterator[Problem
             message = f"USING makes {to_sql(column)} one with another column: a sliding window keeps only {name}"
             hint = f"write {name}, or ON {parts[0]}.{name} = ... in place of USING"
             yield problem_at(text, start_of(column), message, hint)
+        elif len(parts) == 1 and parts[0] in own_aliases and column.find_ancestor(exp.Qualify, exp.Window):
+            holders = [alias for alias, names in columns.items() if parts[0] in (names or ())]
+            in_qualify = column.find_ancestor(exp.Qualify) is not None
+            if holders and in_qualify and parts[0] not in same:
+                message = f'"{column.name}" in QUALIFY is a column of {holders[0]} and an alias of the SELECT list'
+                yield problem_at(text, column.this.meta.get("start"), message, "give the alias another name")
+            elif not holders and not in_qualify and None not in columns.values():
+                message = f'OVER in a SELECT list has no aliases of this list, such as "{column.name}"'
+                hint = "write what it stands for, or the OVER clause in QUALIFY"
+                yield problem_at(text, column.this.meta.get("start"), message, hint)
         elif len(parts) == 1 and parts[0] not in own_aliases and not natural and None not in columns.values():
             hidden |= merged.get(parts[0], set())
             holders = [alias for alias, names in columns.items() if alias not in hidden and parts[0] in (names or ())]

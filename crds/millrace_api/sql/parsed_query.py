@@ -15,16 +15,19 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.ctes import has_ctes, with_ctes_written_out
-from millrace_api.sql.dialect import parse_query
+from millrace_api.sql.dialect import parse_query, without_materialized
 from millrace_api.sql.groups import aggregates, filters_groups
 from millrace_api.sql.own_functions import own_calls, own_name
+from millrace_api.sql.sorted_limits import with_numbered_limits
+from millrace_api.sql.top_rows import row_numbers
 
 
 @dataclass(frozen=True)
 class ParsedQuery:
     """One SELECT (or WITH, or UNION).
 
-    All readers share its tree, in several threads at once, so none may change it: see ``copy``.
+    All readers share its tree, in several threads at once, so none may change it: see ``copy``. The text is one that
+    Spark accepts: only the tree has what the query asks for its CTEs (``AS MATERIALIZED``).
     """
 
     text: str
@@ -43,14 +46,15 @@ class ParsedQuery:
 
     @cached_property
     def written_out(self) -> ParsedQuery:
-        """The query with a subquery in the place of each CTE's name: what it means, rather than how it is written.
+        """The query as what it means, rather than how it is written.
+
+        It has a subquery in the place of each CTE's name, and the number of a row in that of ORDER BY with LIMIT.
 
         Raises:
             MillraceError: it would be too large.
         """
-        if not has_ctes(self.tree):
-            return self
-        return ParsedQuery(self.text, with_ctes_written_out(self.tree))
+        tree = with_numbered_limits(with_ctes_written_out(self.tree) if has_ctes(self.tree) else self.tree)
+        return self if tree is self.tree else ParsedQuery(self.text, tree)
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
@@ -66,6 +70,11 @@ class ParsedQuery:
     def subtracts(self) -> bool:
         """Whether it has EXCEPT or INTERSECT."""
         return self.tree.find(exp.Except, exp.Intersect) is not None
+
+    @cached_property
+    def numbers_rows(self) -> bool:
+        """Whether a SELECT has ``row_number()``."""
+        return any(map(row_numbers, self.tree.find_all(exp.Select)))
 
     @cached_property
     def has_distinct(self) -> bool:
@@ -114,4 +123,4 @@ def _parsed(text: str, aggregates: frozenset[str]) -> ParsedQuery:
         aggregate = exp.AnonymousAggFunc(this=own_name(call), expressions=call.expressions)
         aggregate.meta.update(call.meta)
         call.replace(aggregate)
-    return ParsedQuery(text, tree)
+    return ParsedQuery(without_materialized(text), tree)

@@ -17,14 +17,20 @@ from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import Keywords, problem_at, start_of
 from millrace_api.sql.groups import aggregates, is_aggregate, is_any_window
 from millrace_api.sql.join_bounds import unbounded, unending
+from millrace_api.sql.sorted_limits import is_sorted_limit, sorted_limit_refusal
+from millrace_api.sql.top_rows import is_row_number, row_number_problem, row_numbers
 
 _TOP_N = (
-    "for the top N of a key or window write max_by(x, y, N) with GROUP BY, declare builtin: TopK in query.aggregates, "
-    "or write a Python aggregator, as in examples/02-top-destinations.yaml"
+    "for the top N of a key or window write QUALIFY row_number() OVER (PARTITION BY key ORDER BY y DESC) <= N, or "
+    "max_by(x, y, N) with GROUP BY, or declare builtin: TopK in query.aggregates"
 )
+_FIRST = f"for the first rows of all write ORDER BY y DESC LIMIT N with a sink that replaces rows; {_TOP_N}"
 _RANGE = "AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE"
 _ON = f"ON a.key = b.key {_RANGE}"
 _ANTI = f"write LEFT JOIN b {_ON} WHERE b.key IS NULL, with watermarks on both sources"
+
+_ASKING = ("SEMI", "ANTI")
+"""Joins that have rows of their left side alone, by whether they have a partner."""
 
 _WINDOW_NAMES = ("window", "session_window")
 
@@ -170,29 +176,36 @@ class _StreamCheck:
 
     def _check_modifiers(self, node: exp.Query) -> Iterator[Problem]:
         """Check the clauses that sort or count rows."""
+        if is_sorted_limit(node) and not (node.args.get("sort") or node.args.get("cluster")):
+            if (refusal := sorted_limit_refusal(node)) is not None:
+                yield self._at(self._keywords.before(node.args["order"], TokenType.ORDER_BY), *refusal)
+            return
         for part, (name, token) in _SORTS.items():
             clause = node.args.get(part)
             if clause is not None:
                 start = self._keywords.before(clause, token)
-                yield self._at(start, f"{name} needs all records, and a stream has no end", f"leave it out; {_TOP_N}")
+                yield self._at(start, f"{name} needs all records, and a stream has no end", f"leave it out; {_FIRST}")
         offset, limit = node.args.get("offset"), node.args.get("limit")
         if offset is not None:
             start = self._keywords.before(offset, TokenType.OFFSET)
-            yield self._at(start, "streams have no OFFSET", f"leave it out; {_TOP_N}")
+            yield self._at(start, "OFFSET has no order to count rows in", f"leave it out; {_FIRST}")
         if limit is not None and self._updates:
             start = self._keywords.before(limit, TokenType.LIMIT)
             message = f"LIMIT is not possible under emit {self._emit}, because results change"
-            yield self._at(start, message, f"leave it out; {_TOP_N}")
+            yield self._at(start, message, f"leave it out; {_FIRST}")
 
     def _check_call(self, node: exp.Expr) -> Iterator[Problem]:
         """Check for OVER windows, DISTINCT in aggregates, TABLESAMPLE, PIVOT, and functions that no stream has."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
-        if isinstance(node, exp.Window):
+        if is_row_number(node):
+            problem = row_number_problem(self._text, node)
+            yield from () if problem is None else (problem,)
+        elif isinstance(node, exp.Window):
             message = "OVER needs all records of a partition, and a stream has no end"
             yield self._at(start_of(node), message, f"write GROUP BY for totals; {_TOP_N}")
         elif isinstance(node, exp.Distinct) and not isinstance(node.parent, exp.Select):
             function = node.find_ancestor(exp.Func)
-            counts = isinstance(function, exp.Count)
+            counts = isinstance(function, exp.Count | exp.Sum | exp.Avg)
             if counts and all(self._watermarks[source] for source in set(self._streams.values())):
                 return
             hint = (
@@ -219,11 +232,16 @@ class _StreamCheck:
         node = scope.expression
         if not self._reads(node):
             return
-        # EXISTS and IN beside tables are joins, of which ``tables.translation`` in the job says what is wrong
-        if scope.is_subquery and not (self._tables and _asks_for_rows(node)):
+        # EXISTS and IN are joins, of which ``tables.translation`` in the job says what is wrong
+        if scope.is_subquery and not _asks_for_rows(node):
             message = "a stream cannot be read by a subquery outside of FROM"
-            hint = _ANTI if _negated(node) else "write JOIN b ON a.key = b.key"
-            yield self._at(self._keywords.before(node, TokenType.SELECT), message, hint)
+            yield self._at(self._keywords.before(node, TokenType.SELECT), message, "write JOIN b ON a.key = b.key")
+        if scope.is_subquery and not self._tables and isinstance(node, exp.Select) and self._lacks_range(node):
+            needs = (
+                "a range of event time" if any(self._watermarks.values()) else "watermarks and a range of event time"
+            )
+            message = f"EXISTS or IN of two streams needs {needs}, or their records would be kept forever"
+            yield self._at(self._keywords.before(node, TokenType.SELECT), message, f"add {_RANGE} to its WHERE")
         yield from self._check_aggregation(scope)
         if isinstance(node, exp.Select):
             yield from self._check_joins(scope, node)
@@ -294,20 +312,16 @@ class _StreamCheck:
                 "examples/17-nexmark-q8-new-sellers.yaml"
             )
             yield self._at(start, message, hint)
-        elif join.kind == "ANTI":
-            yield self._at(
-                start, "a LEFT ANTI JOIN needs all records of its right side, and a stream has no end", _ANTI
-            )
         elif join.kind == "CROSS" and self._keywords.before(join.this, TokenType.JOIN, TokenType.COMMA) == start:
             message = "a CROSS JOIN of two streams has no key for Spark, even if a condition names one"
             yield self._at(start, message, "write JOIN ... ON a.key = b.key")
         elif not _has_equality(select, join):
             yield self._at(start, f"a {name} of two streams needs a key", "write ON a.key = b.key")
-        elif self._only_adds and join.side and join.kind != "SEMI":
+        elif self._only_adds and join.side and join.kind not in _ASKING:
             message = f"a {name} of two streams is not possible under emit {self._emit} with GROUP BY or DISTINCT"
             hint = "write the results to sink.table, or write emit: OnWindowClose and group by a window"
             yield self._at(start, message, hint)
-        elif join.side or join.kind == "SEMI":
+        elif join.side or join.kind in _ASKING:
             yield from self._check_outer_join(start, name, scope, select, join)
         else:
             reason = unbounded(scope, select, join, self._watermarks)
@@ -333,6 +347,23 @@ class _StreamCheck:
         elif (reason := unending(scope, select, join, self._watermarks)) is not None:
             message = f"a record of a {name} would wait forever, since the condition has {reason}"
             yield self._at(start, message, f"add {_RANGE} to the condition")
+
+    def _lacks_range(self, subquery: exp.Select) -> bool:
+        """Return whether a subquery of EXISTS or IN is known to compare no event time of the streams that it reads."""
+        read = [part.this for part in (subquery.args.get("from_"), *(subquery.args.get("joins") or ())) if part]
+        if not _asks_for_rows(subquery) or any(
+            not isinstance(each, exp.Table) or each.alias_column_names or id(each) not in self._streams for each in read
+        ):
+            return False
+        if (
+            subquery.args.get("group")
+            or subquery.find(exp.AggFunc)
+            or row_numbers(subquery)
+            or is_sorted_limit(subquery)
+        ):
+            return False  # a table, which has versions
+        times = {column.lower() for column in self._watermarks.values() if column}
+        return times.isdisjoint(column.name.lower() for column in subquery.find_all(exp.Column))
 
     def _ignores_event_time(self, join: exp.Join) -> bool:
         """Return whether the condition names no column that is the event time of a source."""
@@ -367,9 +398,3 @@ def _asks_for_rows(subquery: exp.Expr) -> bool:
     """Return whether the subquery belongs to IN or EXISTS."""
     holder = subquery.parent.parent if isinstance(subquery.parent, exp.Subquery) else subquery.parent
     return isinstance(holder, exp.In | exp.Exists)
-
-
-def _negated(subquery: exp.Expr) -> bool:
-    """Return whether the subquery belongs to NOT IN or NOT EXISTS."""
-    holder = subquery.find_ancestor(exp.In, exp.Exists)
-    return holder is not None and isinstance(holder.parent, exp.Not)

@@ -12,7 +12,9 @@ from millrace_api.model.streamquery import Emit
 from millrace_api.sql.dialect import problem_at, to_sql
 from millrace_api.sql.groups import group_expressions, is_any_window, is_window, select_aliases
 from millrace_api.sql.intervals import LengthError, interval_micros, literal_text, parse_interval, window_lengths
+from millrace_api.sql.sorted_limits import is_sorted_limit
 from millrace_api.sql.source_table import SourceTable
+from millrace_api.sql.top_rows import row_numbers
 
 
 def window_problems(
@@ -30,7 +32,14 @@ def window_problems(
             if isinstance(column, exp.Column):
                 for name, table in _tables_with(column, scope, tables):
                     yield from _column_problems(text, column, name, table, emit)
-    joins = any(scope.find(exp.Join) or isinstance(scope.expression, exp.Except | exp.Intersect) for scope in scopes)
+    joins = any(
+        scope.find(exp.Join, exp.Exists)
+        or any(each.args.get("query") is not None for each in scope.find_all(exp.In))
+        or isinstance(scope.expression, exp.Except | exp.Intersect)
+        or is_sorted_limit(scope.expression)
+        or (isinstance(scope.expression, exp.Select) and row_numbers(scope.expression))
+        for scope in scopes
+    )
     waits = emit is not Emit.ON_UPDATE
     if waits and not windows and not joins:
         hint = "add GROUP BY window(column, '10 minutes') to the SQL, or write emit: OnUpdate"

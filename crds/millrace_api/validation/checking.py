@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from millrace_api.model.deployment import Algorithm
 from millrace_api.model.files import FileFormat
 from millrace_api.model.kafka import KafkaConnection
 from millrace_api.model.python_query import PythonQuery
+from millrace_api.model.sinks import BATCH_ID
 from millrace_api.model.sources import RecordFormat, SourceSpec
 from millrace_api.model.streamquery import Emit, Spec, StreamQuery
 from millrace_api.sql.schema_ddl import (
@@ -28,6 +29,7 @@ from millrace_api.sql.schema_ddl import (
 from millrace_api.sql.time_formats import ISO, TimePatternError, is_pattern, time_pattern
 from millrace_api.validation.checkpoint_overlap import named_overlaps
 from millrace_api.validation.places import (
+    elsewhere,
     may_be_object,
     object_problem,
     path_problem,
@@ -178,6 +180,10 @@ class _Check:
         checkpoint = self._spec.checkpoint
         if checkpoint is not None and checkpoint.uri is not None and (found := uri_problem(checkpoint.uri)):
             self._add(("spec", "checkpoint", "uri"), *found)
+        if checkpoint is not None and checkpoint.from_snapshot is not None:
+            found = uri_problem(checkpoint.from_snapshot) or elsewhere(checkpoint.from_snapshot, checkpoint.uri)
+            if found:
+                self._add(("spec", "checkpoint", "fromSnapshot"), *found)
 
     def _check_topics(self) -> None:
         """Check that the query does not read what it writes to Kafka.
@@ -356,6 +362,7 @@ class _Check:
         by = None if groups is None else [group.known_by(names) for group in groups]
         left_to_run = by is None and identified_by_run(self._spec)
         for at, output in self._outputs:
+            self._check_added_column((*at, "sink", "files"), output, known or ())
             if left_to_run and output.sink.table is not None and not output.sink.table.key:
                 continue
             if output.sink.appends_once and results_change(output):
@@ -368,6 +375,14 @@ class _Check:
                 row_key(output.sink, known if certain or plain else None, by)
             except MillraceError as error:
                 self._add((*at, "sink", output.sink.kind, "key"), error.problems[0].message, error.problems[0].hint)
+
+    def _check_added_column(self, at: Location, output: Spec, names: Sequence[str]) -> None:
+        """Check that the column that files have beside the results does not replace one of these."""
+        files = output.sink.files
+        is_added = files is not None and not files.key and output.emit is not Emit.ON_WINDOW_CLOSE
+        if is_added and BATCH_ID in map(str.lower, names):
+            message = f"files of results have a column {BATCH_ID} of their own"
+            self._add(at, message, "give the result's column another name")
 
     def _check_csv(self, text: str, tables: Mapping[str, SourceTable]) -> None:
         """Check that the result's columns can be written as CSV, in the words of a run."""

@@ -3,19 +3,26 @@
 A checkpoint holds offsets, which are valid only for their own sources, and state, which is valid only for the
 grouping, the window and the aggregates that built it. Everything else may change: the plan, the resources of the job,
 the sink, and which results are shown.
+
+Where Millrace merges the groups, each aggregate has columns of its own in the state. A changed query finds them by the
+call of the aggregate, so its aggregates may come in another order. Those that it no longer has are still counted in the
+state, so a query can have them back, with whole values. Those that it adds count in later windows: see
+``added_aggregates``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millrace_api.model.changes import CheckpointChange, checkpoint_changes
-from millrace_api.model.streamquery import StreamQuery
-from millrace_api.sql.outline import Outline, outline
+from millrace_api.model.changes import ChangeVerdict, CheckpointChange, checkpoint_changes, verdict_of
+from millrace_api.model.streamquery import Emit, StreamQuery
+from millrace_api.sql.merged_parts import merges_parts
+from millrace_api.sql.outline import AGGREGATES, Outline, columns_in, outline
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.schema_ddl import Column, parse_schema
+from millrace_api.validation.added_aggregates import remark_on_added, why_not_added
 
 FIELDS = dict(checkpoint_changes(StreamQuery))
 """Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
@@ -34,28 +41,40 @@ class ForbiddenChange:
     field: str
     difference: str
     reason: str
+    verdict: ChangeVerdict
 
     def __str__(self) -> str:
         return f"{self.difference}: {self.reason}"
 
 
-def compare(before: StreamQuery, now: StreamQuery) -> tuple[tuple[ForbiddenChange, ...], tuple[str, ...]]:
-    """Return the forbidden changes of a query, and remarks on changes that are allowed but have side effects."""
+def compare(
+    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None = None, partial: Collection[str] = ()
+) -> tuple[tuple[ForbiddenChange, ...], tuple[str, ...]]:
+    """Return the forbidden changes of a query, and remarks on changes that are allowed but have side effects.
+
+    Args:
+        before: the query that ran on the checkpoint.
+        now: the changed query.
+        held: the aggregates that have columns in the state, spelled as by ``outline.aggregate_text``; empty if columns
+            cannot be found by their aggregate. None without a look at the checkpoint: then it has those of ``before``.
+        partial: those of them that were added to the state, which lacks their records of earlier windows.
+    """
     forbidden, remarks = [], []
     for field, old, new in differences(before.to_document(), now.to_document()):
         change = change_of(field)
+        reason = change.value
         if change is CheckpointChange.SQL and old and new:
-            made, wanted = _outline(before), _outline(now)
-            objections = _compare_sql(made, wanted)
-            if not objections and made.where != wanted.where and wanted.state:
-                remarks.append(f"{field}: {_FILTER_CHANGED}")
+            objections, missing, notes = _compare_sql(before, now, held, partial)
+            remarks += [f"{field}: {note}" for note in notes]
+            reason = missing or reason
         elif change is CheckpointChange.SCHEMA and old and new:
             objections = _compare_schemas(old, new)
         elif change is CheckpointChange.FREE or _is_of_static_table(field, before, now):
             objections = []
         else:
             objections = [_difference(old, new)]
-        forbidden += [ForbiddenChange(field, each, change.value) for each in objections]
+        verdict = verdict_of(change, objection=bool(objections))
+        forbidden += [ForbiddenChange(field, each, reason, verdict) for each in objections]
     return tuple(forbidden), tuple(remarks)
 
 
@@ -95,24 +114,97 @@ def _types(columns: Sequence[Column], prefix: str = "") -> Iterator[tuple[str, s
         yield from _types(column.parts, f"{path}.")
 
 
-def _compare_sql(before: Outline, now: Outline) -> list[str]:
-    """Describe the changed parts of the SQL that built the state, each with its old and its new text."""
-    parts = dict.fromkeys([*before.state, *now.state])
-    pairs = ((part, before.state.get(part, "nothing"), now.state.get(part, "nothing")) for part in parts)
-    return [f"with {part} {old or 'nothing'}, not with {new or 'nothing'}" for part, old, new in pairs if old != new]
+def _compare_sql(
+    before: StreamQuery, now: StreamQuery, held: Sequence[str] | None, partial: Collection[str]
+) -> tuple[list[str], str | None, list[str]]:
+    """Compare the SQL that built the state with the changed one.
+
+    Returns:
+        The changed parts that the state does not allow, each with its old and its new text; the reason, if there is a
+        more precise one than that of the field; and remarks, if everything is allowed.
+    """
+    made, wanted = _outline(before), _outline(now)
+    parts = dict.fromkeys([*made.state, *wanted.state])
+    pairs = [(part, made.state.get(part) or "nothing", wanted.state.get(part) or "nothing") for part in parts]
+    objections = [f"with {part} {old}, not with {new}" for part, old, new in pairs if old != new]
+    changed = [part for part, old, new in pairs if old != new]
+    reason, remarks = None, []
+    if changed == [AGGREGATES] and _merges_parts(before, made) and _merges_parts(now, wanted) and held != ():
+        known = made.aggregates if held is None else held
+        reason = _missing(now, made, wanted, known)
+        if reason is None:
+            objections, remarks = [], _remarks(made, wanted, known, partial)
+    elif not changed and held == () and _moves_columns(before, now, made, wanted):
+        objections, reason = (
+            ["with another use of HAVING"],
+            "Spark keeps the columns of its state in another order then",
+        )
+    if not objections and made.where != wanted.where and wanted.state:
+        remarks.append(_FILTER_CHANGED)
+    return objections, reason, [] if objections else remarks
+
+
+def _merges_parts(query: StreamQuery, parts: Outline) -> bool:
+    """Whether each aggregate of a query has columns of its own in the state, as far as its spec and SQL say."""
+    spec = query.spec
+    holds_back = spec.additional_outputs is not None or spec.emit is Emit.ON_WINDOW_END
+    is_changelog = spec.sink.has_changelog and spec.emit is Emit.ON_UPDATE and spec.additional_outputs is None
+    of_tables = any(source.table is not None for source in spec.sources.values())
+    if of_tables or spec.sink.has_history or is_changelog:
+        return False
+    return merges_parts(parts, spec.sources, _declared(query), holds_back=holds_back)
+
+
+def _moves_columns(before: StreamQuery, now: StreamQuery, made: Outline, wanted: Outline) -> bool:
+    """Whether HAVING comes or goes where Spark orders the columns of its state otherwise because of it."""
+    comes_or_goes = parsed_sql(before.spec).filters_groups != parsed_sql(now.spec).filters_groups
+    return comes_or_goes and any(each.aggregates != each.recorded for each in (made, wanted))
+
+
+def _missing(now: StreamQuery, made: Outline, wanted: Outline, held: Sequence[str]) -> str | None:
+    """Return why a state with the columns of these aggregates cannot be continued; None if it can."""
+    added = [call for call in wanted.aggregates if call not in held]
+    if added and (why := why_not_added(now, made, wanted, added)):
+        return f"the state has no values of {', '.join(added)} from the records before the change, and {why}"
+    known = _columns(now)
+    for call in held:
+        gone = sorted(columns_in(call) - known) if known and call not in wanted.aggregates else []
+        if gone:
+            return f"the state goes on counting {call}, and the schema no longer has the column {gone[0]}"
+    return None
+
+
+def _remarks(made: Outline, wanted: Outline, held: Sequence[str], partial: Collection[str]) -> list[str]:
+    removed = [call for call in made.aggregates if call not in wanted.aggregates]
+    returned = [call for call in wanted.aggregates if call not in made.aggregates]
+    added = [call for call in returned if call not in held or call in partial]
+    restored = [call for call in returned if call not in added]
+    remarks = [
+        f"{call} is no longer in the results; the state goes on counting it, so it can return" for call in removed
+    ]
+    remarks += [f"{call} has returned, with the values of all records" for call in restored]
+    return [*remarks, remark_on_added(added)] if added else remarks
 
 
 def _outline(query: StreamQuery) -> Outline:
+    return outline(parsed_sql(query.spec), _columns(query))
+
+
+def _columns(query: StreamQuery) -> frozenset[str]:
+    """Return the names of the declared columns, in lower case."""
+    return frozenset(column.name.lower() for column in _declared(query))
+
+
+def _declared(query: StreamQuery) -> tuple[Column, ...]:
     schemas = [source.schema_text for source in query.spec.sources.values() if source.schema_text]
-    columns = frozenset(column.name.lower() for schema in schemas for column in parse_schema(schema))
-    return outline(parsed_sql(query.spec), columns)
+    return tuple(column for schema in schemas for column in parse_schema(schema))
 
 
 def _difference(old: Any, new: Any) -> str:
-    """Describe a changed field; None stands for a field that is not given."""
-    if new is None:
+    """Describe a changed field; None and an empty map stand for a field that is not given."""
+    if new is None or new == {}:
         return f"with {old!r}, which is missing now"
-    return f"without {new!r}" if old is None else f"with {old!r}, not with {new!r}"
+    return f"without {new!r}" if old is None or old == {} else f"with {old!r}, not with {new!r}"
 
 
 def _is_of_static_table(field: str, *queries: StreamQuery) -> bool:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from millrace_api.errors import quote
 from millrace_api.model.externals import ExternalKind, given
-from millrace_api.model.streamquery import Spec
+
+if TYPE_CHECKING:  # tasks import this module, and the models of a query take a third of a second of a core
+    from millrace_api.model.streamquery import Spec
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _FILE = re.compile(r"file:(?://(?=/)|(?!//))(/[^?#]*)", re.IGNORECASE)
@@ -116,6 +119,23 @@ def uri_problem(uri: str) -> tuple[str, str] | None:
         return f"the scheme {scheme}: is not supported", hint
     message = "has a host, a query or a fragment, which are no part of a folder's path"
     return message, "write file:/// and the path, with %3F for ? and %23 for #"
+
+
+def elsewhere(snapshot: str, checkpoint: str | None) -> tuple[str, str] | None:
+    """Return what is wrong with a snapshot that is in another kind of place than its checkpoint is to be, or None.
+
+    A checkpoint without a URI is in a folder. One login reads and writes both.
+    """
+    if _store(snapshot) == _store(checkpoint or ""):
+        return None
+    hint = "write both in folders or in one store, or make the checkpoint of it by millrace snapshot restore"
+    return f"{quote(snapshot, 200)} is not in the store of the checkpoint", hint
+
+
+def _store(uri: str) -> str:
+    """Return the store of a URI: a scheme, of Azure with the account, and nothing for a folder."""
+    found = bucket_and_prefix(uri)
+    return "" if found is None else found[0] if found[0] == "s3a" else found[1].partition("@")[2]
 
 
 def table_uri_problem(uri: str) -> tuple[str, str] | None:

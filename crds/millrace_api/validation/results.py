@@ -45,7 +45,7 @@ def identified_by_run(spec: Spec) -> bool:
     if spec.query.sql is None:
         return False
     query = parsed_sql(spec).written_out
-    return query.has_subqueries or query.subtracts or (query.has_joins and query.has_distinct)
+    return query.has_subqueries or query.subtracts or query.numbers_rows or (query.has_joins and query.has_distinct)
 
 
 def results_change(spec: Spec) -> bool:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.merged_parts import AVERAGED_DIGITS
 from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.aggregates.reducing import Reduce
 
@@ -51,11 +52,23 @@ class Part:
 
 @dataclass(frozen=True)
 class BuiltinAggregate:
-    """An aggregate call of the query, split into parts; ``finish`` is a Spark SQL expression over the merged parts."""
+    """An aggregate call of the query, split into parts; ``finish`` is a Spark SQL expression over the merged parts.
+
+    ``after`` is the start of the last window, in microseconds since 1970, of which the state lacks records: there the
+    value is NULL. None if it has all records of each window.
+    """
 
     call: str
     parts: tuple[Part, ...]
     finish: str
+    after: int | None = None
+
+    def counting_after(self, start: int | None) -> BuiltinAggregate:
+        """Return the aggregate with values only in windows that start after ``start``; None for all windows."""
+        if start is None:
+            return self
+        finish = f"CASE WHEN window.start > timestamp_micros({start}L) THEN {self.finish} END"
+        return replace(self, finish=finish, after=start)
 
 
 def compile_aggregate(
@@ -93,6 +106,8 @@ def compile_aggregate(
     if isinstance(function.this, exp.Distinct):
         if tables and isinstance(function, exp.Count):
             return _count_distinct(call, function, f"a{index}", type_of)
+        if tables and isinstance(function, exp.Sum | exp.Avg) and len(function.this.expressions) == 1:
+            return _sum_distinct(call, function, f"a{index}", type_of)
         return f"{to_sql(call)} needs all values of a key in one place"
     if function.expressions:
         return f"{to_sql(call)} has more than one argument"
@@ -100,8 +115,8 @@ def compile_aggregate(
     has_order = tables and isinstance(function, exp.Max | exp.Min) and _is_struct(type_of(value))
     if value and not has_order and not is_scalar(type_of(value)):
         return f"{to_sql(call)} is over {type_of(value)}, which workers cannot compare or add"
-    if isinstance(function, exp.Avg) and _digits(type_of(value)) > _AVERAGED_DIGITS:
-        return f"the average of a {type_of(value).upper()} can be merged exactly only up to {_AVERAGED_DIGITS} digits"
+    if isinstance(function, exp.Avg) and _digits(type_of(value)) > AVERAGED_DIGITS:
+        return f"the average of a {type_of(value).upper()} can be merged exactly only up to {AVERAGED_DIGITS} digits"
     if isinstance(function, exp.Quantile | exp.ApproxQuantile) and _fraction(function) is None:
         return f"{to_sql(call)} has a percentage that is not a number from 0 to 1"
     parts, finish = split(function, value, f"a{index}", type_of)
@@ -131,6 +146,11 @@ def is_scalar(spark_type: str) -> bool:
     return spark_type in _SCALARS or spark_type.startswith("decimal")
 
 
+def is_ordered(spark_type: str) -> bool:
+    """Return whether operators on tables can sort values of this type: scalars, and structs of them."""
+    return is_scalar(spark_type) or _is_struct(spark_type)
+
+
 def _is_struct(spark_type: str) -> bool:
     """Return whether a type is a struct of values that have an order."""
     return spark_type.startswith("struct<") and re.search(r"\b(array|map)<|\b(variant|interval)\b", spark_type) is None
@@ -144,8 +164,6 @@ def _largest_pair(function: exp.ArgMax | exp.ArgMin) -> exp.Expr:
 
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
-_AVERAGED_DIGITS = 14
-"""Digits of a DECIMAL up to which ``_avg`` equals Spark's own average, in groups of up to 10 billion records."""
 
 
 def _digits(spark_type: str) -> int:
@@ -290,6 +308,32 @@ def _count_distinct(call: exp.Expr, count: exp.Count, name: str, type_of: TypeOf
     )
 
 
+def _sum_distinct(call: exp.Expr, function: exp.Sum | exp.Avg, name: str, type_of: TypeOf) -> BuiltinAggregate | str:
+    """Split a sum or an average of distinct values into parts whose values operators on tables count.
+
+    The sum of an average of integers is that of decimals, which is exact and has no end.
+    """
+    (argument,) = function.this.expressions
+    value, averages = to_sql(argument), isinstance(function, exp.Avg)
+    kind = type_of(value)
+    if not is_scalar(kind):
+        return f"{to_sql(call)} is over {kind}, which operators cannot add"
+    if averages and _digits(kind) > AVERAGED_DIGITS:
+        return f"the average of a {kind.upper()} can be merged exactly only up to {AVERAGED_DIGITS} digits"
+    if not _is_number(kind):
+        value = f"CAST({value} AS DOUBLE)"
+    elif averages and kind.endswith("int"):
+        value = f"CAST({value} AS DECIMAL(20, 0))"
+    value = _input(call, exp.Sum(this=parse_expression(value)))
+    total = _part(f"{name}_sum" if averages else name, "none", value, merge="sum_distinct")
+    if not averages:
+        return BuiltinAggregate(to_sql(call), (total,), f"CAST({name} AS {type_of(to_sql(call))})")
+    count = _part(f"{name}_count", "none", value, merge="count_distinct")
+    whole = total.name if _digits(kind) else f"CAST({total.name} AS DOUBLE)"
+    finish = f"CAST(try_divide({whole}, {count.name}) AS {type_of(to_sql(call))})"
+    return BuiltinAggregate(to_sql(call), (total, count), finish)
+
+
 _LONGEST_LIST = 100
 """Most rows of ``max_by`` and ``min_by``, of which each group has a place for all."""
 
@@ -302,7 +346,7 @@ def _list(call: exp.Expr, function: exp.ArgMax | exp.ArgMin, name: str, type_of:
     value = _input(call, _largest_pair(function))
     for each in (function.this, function.expression):
         kind = type_of(to_sql(each))
-        if not is_scalar(kind) and not _is_struct(kind):
+        if not is_ordered(kind):
             return f"{to_sql(call)} is over {kind}, which operators cannot compare"
     merge = "top" if isinstance(function, exp.ArgMax) else "bottom"
     return BuiltinAggregate(

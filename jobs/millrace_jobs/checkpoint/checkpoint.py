@@ -3,8 +3,8 @@
 Layout: ``millrace.json`` (the query it belongs to), ``lock`` and ``lease.json`` (the driver), ``sources/NAME`` (what a
 source records besides its offsets), ``policies`` (what the partitioner replicas have learned), ``tables/NAME`` (the
 contents of a static table that batches have joined), ``copies`` (of a run on this machine: local copies of the table in
-its topic, which can be made again), and ``spark`` (Spark's own checkpoint: offsets with the pinned
-plans, commits, state).
+its topic, which can be made again), ``repartitioned`` (a copy of the state that is being made, see ``handover``), and
+``spark`` (Spark's own checkpoint: offsets with plans, commits, state), or ``spark-N`` (``spark_folder``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,26 @@ from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.status import FailureClass
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.places import bucket_and_prefix, folder_of
+from millrace_jobs.checkpoint.changeable_state import ChangeableState
 from millrace_jobs.checkpoint.evolution import check_changes, check_layout
 from millrace_jobs.checkpoint.folder_lock import LOCK, FolderLock
+from millrace_jobs.checkpoint.forks import begin_from
 from millrace_jobs.checkpoint.lease import FolderLease
-from millrace_jobs.checkpoint.marker import MARKER, Marker, checkpoint_above
-from millrace_jobs.checkpoint.object_lease import ObjectLease, spark_place
-from millrace_jobs.checkpoint.spark_folder import SparkLog, damaged, possible_folders, recover, swap_in_copy
+from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions, checkpoint_above
+from millrace_jobs.checkpoint.object_lease import ObjectLease
+from millrace_jobs.checkpoint.snapshots import is_being_restored, require_no_snapshot
+from millrace_jobs.checkpoint.spark_folder import (
+    SparkLog,
+    damaged,
+    possible_folders,
+    recover,
+    remove_outdated,
+)
+from millrace_jobs.checkpoint.state_schemas import point_to_own_schemas
 from millrace_jobs.disk import path_for_spark
 from millrace_jobs.places import Place, may_be_away, remove_all
 from millrace_jobs.plan.log_entries import LogEntries
-from millrace_jobs.sinks.base import LastBatch, ResultBatch
+from millrace_jobs.sinks.base import ResultBatch
 from millrace_jobs.stores.clients import AZURE
 from millrace_jobs.stores.objects import ObjectPath
 
@@ -39,19 +48,15 @@ COPIES = "copies"
 """The folder for local copies in the checkpoint of a run on this machine."""
 
 
-class Checkpoint(SparkLog):
+class Checkpoint(ChangeableState):
     """A checkpoint; once opened, this process holds it until it ends or calls ``close``."""
 
     def __init__(self, root: Place) -> None:
-        super().__init__(root / "spark" if isinstance(root, Path) else partial(spark_place, root))
-        self.root = root
+        super().__init__(root)
         self.policies = root / "policies"
         self._remarks: tuple[str, ...] = ()
-        self._sink_has_changed = False
         self._is_new = False
         self._lock: FolderLock | None = None
-        self._lease: FolderLease | ObjectLease | None = None
-        self._marker: Marker | None = None
 
     def open(self, query: StreamQuery, partitions: int | None = None) -> None:
         """Take the checkpoint for this query, and create it if it does not exist; ``adopt`` completes the takeover.
@@ -86,6 +91,7 @@ class Checkpoint(SparkLog):
             self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             yield
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
@@ -103,18 +109,23 @@ class Checkpoint(SparkLog):
             if isinstance(self.root, Path):
                 self._require_no_other_above(self.root)
             self._take_lock()
+            self._begin_from_snapshot(query)
             held = Marker.read(self.root)
-            if held is None and any(log.exists() for log in (self.spark / "offsets", self.spark / "commits")):
+            require_no_snapshot(self.root)
+            if held is None and any((self.spark / log).exists() for log in ("offsets", "commits")):
                 raise damaged(self.root / MARKER, "it is gone")
             unused = self.is_unused()
             if held is not None and not unused:
-                self._remarks = check_changes(held.query, query, self)
+                self._remarks = check_changes(held.query, query, self, held.layout)
                 sink = query.spec.sink
                 self._sink_has_changed = sink.records_batches and not sink.is_place_of(held.query.spec.sink)
-            self._take_lease()
+            if self._lease is None:
+                self._take_lease()
             if isinstance(self.spark, Path):
                 recover(self.spark)
+                remove_outdated(self.spark)
             self.check()
+            point_to_own_schemas(self.spark)
             self._is_new = held is None
             if held is None:
                 self._write_marker(Marker(str(uuid.uuid4()), _without_status(query), partitions))
@@ -123,6 +134,7 @@ class Checkpoint(SparkLog):
                 self._write_marker(Marker(held.id, _without_status(query), partitions))
             else:
                 self._marker = held
+                self._forget_change_not_made()
         except BlockingIOError:
             raise _problem(f"another run is using the checkpoint {self.root}", "end that run first") from None
         except OSError as error:
@@ -134,6 +146,17 @@ class Checkpoint(SparkLog):
                 raise unusable from None
             hint = "free some space there, or write spec.checkpoint.uri with a folder that this user may write to"
             raise _problem(f"the checkpoint {self.root} cannot be written: {error.strerror}", hint) from None
+
+    def _begin_from_snapshot(self, query: StreamQuery) -> None:
+        """Make a checkpoint that has had no batch from the snapshot that its query names, if it names one."""
+        named = None if query.spec.checkpoint is None else query.spec.checkpoint.from_snapshot
+        if named is None or not (is_being_restored(self.root) or self.is_unused()):
+            return
+        self._take_lease()
+        begin_from(named, self.root, self.spark, query)
+        if isinstance(self._lease, ObjectLease):
+            self._lease.restore()
+            self._entries = LogEntries(self.spark)
 
     def _take_lease(self) -> None:
         """Become the driver, and put right what an old one may have written to Spark's log."""
@@ -166,11 +189,6 @@ class Checkpoint(SparkLog):
             if now.spec.sources.get(name) != source:
                 remove_all(self.source_folder(name))
 
-    def _write_marker(self, marker: Marker) -> None:
-        with may_be_away(self.root):
-            marker.write(self.root)
-        self._marker = marker
-
     def adopt(self, query: StreamQuery) -> tuple[str, ...]:
         """Record this query as the checkpoint's owner, once it was opened, compiled, and its sink prepared.
 
@@ -180,20 +198,11 @@ class Checkpoint(SparkLog):
             What the user should know of changes since the last run; no later run reports them.
         """
         held = self._require_marker()
-        adopted = replace(held, query=_without_status(query))
+        adopted = replace(held, query=_without_status(query), versions=Versions.present())
         if adopted != held:
             self._write_marker(adopted)
         remarks, self._remarks, self._sink_has_changed = self._remarks, (), False
         return remarks
-
-    def last_batch(self) -> LastBatch:
-        """Return the last batch begun and the last committed, and whether their results went to another sink.
-
-        While this process holds the lease of an object store, the lease has the batch that was begun last: an old
-        driver may have written another entry to Spark's log.
-        """
-        last = replace(super().last_batch(), elsewhere=self._sink_has_changed)
-        return replace(last, begun=self._lease.begun) if isinstance(self._lease, ObjectLease) else last
 
     def batch(self, number: int) -> ResultBatch:
         """Return a batch that was begun, with the lease check that its sink may call."""
@@ -213,29 +222,6 @@ class Checkpoint(SparkLog):
     def id(self) -> str:
         """The unique id of the checkpoint, generated when it was created."""
         return self._require_marker().id
-
-    @property
-    def state_partitions(self) -> int:
-        """The number of state partitions: from Spark's log, or from the marker if no batch has begun."""
-        return int(self.settings().get("spark.sql.shuffle.partitions", self._require_marker().state_partitions))
-
-    def replace_spark(self, copy: Path) -> None:
-        """Replace Spark's part by a changed copy of it: the one beside it, or for an object store any folder.
-
-        Raises:
-            MillraceError: another process is the driver, or may be.
-            OSError: it cannot be replaced. It is then as before, or the next driver completes the change.
-        """
-        if isinstance(self.spark, Path):
-            swap_in_copy(self.spark)
-            return
-        assert isinstance(self._lease, ObjectLease)
-        self._lease.replace_spark(copy)
-        self.spark, self._entries = self._lease.spark, LogEntries(self._lease.spark)
-
-    def note_state_partitions(self, partitions: int) -> None:
-        """Record the number of state partitions in the marker, after it has changed in Spark's log."""
-        self._write_marker(replace(self._require_marker(), state_partitions=partitions))
 
     @property
     def layout(self) -> Mapping[str, Any] | None:
@@ -262,15 +248,6 @@ class Checkpoint(SparkLog):
         """Record that the state holds no results back after a batch."""
         if self.released != batch:
             self._write_marker(replace(self._require_marker(), released=batch))
-
-    def require_lease(self) -> None:
-        """Ensure that this process is still the driver.
-
-        Raises:
-            MillraceError: another process is the driver, or may be.
-        """
-        if self._lease is not None:
-            self._lease.check()
 
     def begin(self, batch: int, planned: Callable[[int], str]) -> None:
         """Ensure that this process is still the driver, before the first task of a batch.
@@ -359,12 +336,6 @@ class Checkpoint(SparkLog):
             self._lease = None
             if self._lock is not None:
                 self._lock.release()
-
-    def _require_marker(self) -> Marker:
-        if self._marker is None:
-            self._marker = Marker.read(self.root)
-        assert self._marker is not None, "the checkpoint has not been opened"
-        return self._marker
 
 
 def checkpoint_root(query: StreamQuery) -> Place:

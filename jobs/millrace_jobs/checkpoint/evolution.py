@@ -11,21 +11,28 @@ from typing import Any
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_api.validation.evolution import compare
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
-from millrace_jobs.queries.state_layout import same_sql
+from millrace_jobs.queries.state_layout import held_aggregates, same_entry, windows_after
 from millrace_jobs.time_texts import time_text
 
 
-def check_changes(before: StreamQuery, now: StreamQuery, log: SparkLog) -> tuple[str, ...]:
+def check_changes(
+    before: StreamQuery, now: StreamQuery, log: SparkLog, layout: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
     """Check the changes of a query, and return remarks on those that are allowed but have side effects.
+
+    ``layout`` is that of the state, if it was recorded.
 
     Raises:
         MillraceError: the query has forbidden changes, with one problem for each.
     """
-    forbidden, remarks = compare(before, now)
+    held = tuple(map(aggregate_text, held_aggregates(layout)))
+    partial = {call for call, start in zip(held, windows_after(layout), strict=False) if start is not None}
+    forbidden, remarks = compare(before, now, held, partial)
     if forbidden:
         made = f"the checkpoint {log.spark.parent} was made"
         hint = _hint(before, log)
@@ -43,18 +50,26 @@ def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: 
         return
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name), now.get(name)
-        if not same_sql(old, new):
+        if not same_entry(name, old, new):
             what = f"the state's {name} was {_shown(old)} when the checkpoint was made, and would now be {_shown(new)}"
             hint = f"write the query as it was, or start over with {ANOTHER_CHECKPOINT}"
             raise MillraceError(Problem(f"the checkpoint {log.spark.parent} cannot be continued: {what}", hint))
 
 
 def _hint(query: StreamQuery, log: SparkLog) -> str:
-    """Return what to do instead; for Kafka with the time from which to read again."""
+    """Return what to do instead: what to remove before a batch has finished; for Kafka, when to read again from."""
     checkpoint = query.spec.checkpoint
     named = checkpoint is None or checkpoint.uri is None  # the folder has the name of the query
     other = "another metadata.name" if named else "another spec.checkpoint.uri"
     hint = f"write it as it was, or give the query {other} and another place for its results to start over"
+    last = log.last_batch()
+    if last.begun is not None and last.committed is None:  # as after a first record that the schema does not fit
+        sinks = [output.sink for output in query.spec.outputs.values()]
+        begun = " and ".join([str(log.spark.parent), *(sink.files.path for sink in sinks if sink.files is not None)])
+        # A driver may have died between the sink's commit and Spark's, and no new checkpoint knows of that.
+        others = any(sink.files is None and sink.console is None for sink in sinks)
+        first = "look whether the sink has results of it, and " if others else ""
+        return f"no batch of it has finished, so {first}remove {begun} to start over; or write it as it was"
     watermark = log.watermark_ms()
     if not watermark or not all(source.kafka is not None for source in query.spec.sources.values()):
         return hint

@@ -34,7 +34,8 @@ from millrace_jobs.checkpoint.lease import (
     boot_and_pids,
     since_boot,
 )
-from millrace_jobs.places import files_below, within, write_durably
+from millrace_jobs.checkpoint.spark_folder import folder_in_force
+from millrace_jobs.places import Place, files_below, within, write_durably
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.stores.objects import ObjectPath
 
@@ -231,15 +232,31 @@ class ObjectLease(Lease):
             self._object.replace_version(_Content(None, self._begun, self._name).encoded(), self._tag)
 
 
-def spark_place(root: ObjectPath) -> ObjectPath:
+def spark_place(root: Place) -> Place:
     """Return the place of Spark's part of a checkpoint that this process need not hold.
 
     Raises:
         MillraceError: the lease is not what Millrace writes.
         OSError: the store does not answer, or refuses.
     """
+    if isinstance(root, Path):
+        return folder_in_force(root)
     found = _version(root / _FILE)
     return root / (_SPARK if found is None else found[0].spark)
+
+
+def begun_entries(root: ObjectPath) -> dict[int, str]:
+    """Return the entries of the last two batches in Spark's offset log as the lease has them.
+
+    Raises:
+        MillraceError: the lease is not what Millrace writes.
+        OSError: the store does not answer, or refuses.
+    """
+    found = _version(root / _FILE)
+    begun = None if found is None else found[0].begun
+    if begun is None:
+        return {}
+    return {begun.batch: begun.offsets} | ({} if begun.before is None else {begun.batch - 1: begun.before})
 
 
 def download(spark: ObjectPath, folder: Path) -> None:

@@ -7,6 +7,11 @@ In a folder, the state is changed in a copy, ``spark.new``, so that the checkpoi
 before the copy is complete. Then two renames follow: ``spark`` to ``spark.old``, and ``spark.new`` to ``spark``. If the
 process dies between them, ``spark`` is missing, which shows that the copy is complete. ``recover``, which is called
 whenever a checkpoint is opened, then does the second rename, and the checkpoint runs as changed.
+
+While a query runs, a copy takes the place of its state under another name, ``spark-1``, ``spark-2`` and so on: the
+state stores that Spark has closed may still write to where they were. The highest number is in force. The others are
+removed after the query's next batch (``run.state_switch``), or when the checkpoint is opened. A copy with another
+layout does so, too: the marker names the folder before it is there, so that both change in one step.
 """
 
 from __future__ import annotations
@@ -27,11 +32,17 @@ from urllib.parse import quote
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
+from millrace_jobs.disk import sync
 from millrace_jobs.places import Place, may_be_away
 from millrace_jobs.plan.control import Pin, contents_in
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sinks.base import LastBatch, ResultBatch
 from millrace_jobs.stores.objects import ObjectPath
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""Setting of a batch in the log: the number of state partitions."""
+
+_FOLDER = re.compile(r"spark(?:-(\d+))?(?:\.new|\.old)?")
 
 _MISSING_STATE_FILE = re.compile(r"streaming state file of (?:file:)?(/.+?|s3a://.+?) does not exist")
 
@@ -130,9 +141,11 @@ class SparkLog:
     def settings(self) -> Mapping[str, str]:
         """Return the Spark settings of the newest batch, which every later one keeps; empty before the first."""
         last = self.last_batch().begun
-        if last is None:
-            return {}
-        settings: Mapping[str, str] = self._line("offsets", last, 1).get("conf", {})
+        return {} if last is None else self.settings_of(last)
+
+    def settings_of(self, batch: int) -> Mapping[str, str]:
+        """Return the Spark settings of a batch that was begun."""
+        settings: Mapping[str, str] = self._line("offsets", batch, 1).get("conf", {})
         return settings
 
     def _require_unchanged(self, path: Place) -> None:
@@ -259,6 +272,45 @@ def plainly_named(folder: Place) -> Iterator[Place]:
         link = Path(name, "spark")
         link.symlink_to(folder)
         yield link
+
+
+def folder_in_force(root: Path) -> Path:
+    """Return Spark's part of a checkpoint in a folder, also between the two renames of a change."""
+    return root / _name(max((number for number, _ in _folders(root)), default=0))
+
+
+def adopt(spark: Path, copy: Path) -> Path | None:
+    """Put a copy in force in place of ``spark``, which stays, and return where it is; None if there is no copy."""
+    root, place = spark.parent, place_of_copy(spark)
+    try:
+        copy.rename(place)
+    except FileNotFoundError:
+        return None
+    sync(root)
+    return place
+
+
+def place_of_copy(spark: Path) -> Path:
+    """Return where a copy will be in force that takes the place of ``spark``."""
+    root = spark.parent
+    return root / _name(1 + max((number for number, _ in _folders(root)), default=0))
+
+
+def remove_outdated(spark: Path) -> None:
+    """Remove what is not in force any more; call it under the checkpoint's lock."""
+    for _, folder in _folders(spark.parent):
+        if folder != spark:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(root: Path) -> list[tuple[int, Path]]:
+    """Return Spark's parts of a checkpoint by their numbers, with the copies and the originals of changes."""
+    found = ((_FOLDER.fullmatch(each.name), each) for each in root.glob("spark*"))
+    return [(int(match[1] or 0), each) for match, each in found if match is not None]
+
+
+def _name(number: int) -> str:
+    return f"spark-{number}" if number else "spark"
 
 
 def possible_folders(spark: Place) -> tuple[Place, ...]:

@@ -34,7 +34,10 @@ def validate(
         typer.Option(help="Check the files that sources read, too; a cluster's files may not be here."),
     ] = True,
 ) -> None:
-    """Check files without running them; report every problem, and exit with status 1 if there is one."""
+    """Check files without running them; report every problem, and exit with status 1 if there is one.
+
+    No server is asked: whether topics exist and logins are accepted is checked first when millrace run starts.
+    """
     from millrace_jobs.run.query_file import check_file, warnings_about
 
     problems: list[Problem] = []

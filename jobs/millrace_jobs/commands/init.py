@@ -47,7 +47,7 @@ def init(
     Asks for what the options leave open. The columns are inferred from the first records of a file. Never overwrites.
     """
     from millrace_jobs.starter.columns import columns_of_ddl, columns_of_file, first_file, format_of
-    from millrace_jobs.starter.query_text import CONSOLE, Answers
+    from millrace_jobs.starter.query_text import CONSOLE, Answers, query_name, rejected_folder
     from millrace_jobs.starter.sample import write_trips
 
     _require_absent(file)
@@ -101,8 +101,16 @@ def init(
     else:
         sampled, input = first_file(input)
         columns = columns_of_file(sampled)
+    wanted = time or ("" if columns.times or window in (None, NONE) else next(iter(columns.text_times), ""))
+    if pattern := columns.text_times.get(wanted):
+        columns = columns.with_time(wanted)
+        typer.echo(f"note: {wanted} is read as {pattern}; if that is wrong, correct timeFormats", err=True)
     for note in columns.time_notes:
         typer.echo(f"note: {note}", err=True)
+    if columns.uneven:
+        kept = f"the query keeps such records in {rejected_folder(query_name(file))}"
+        do_not = "does not" if columns.uneven == 1 else "do not"
+        typer.echo(f"note: {columns.uneven} of the first records {do_not} fit the header: {kept}", err=True)
     try:
         groups, times = columns.groups, columns.times
         chosen = answered(

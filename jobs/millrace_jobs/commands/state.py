@@ -1,4 +1,4 @@
-"""The commands on the state of a stopped query: ``millrace state ...``."""
+"""The commands on the state of a query: ``millrace state ...``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from millrace_jobs.commands.query import Debug, QueryFile, QueryName
+from millrace_jobs.commands.query import Debug, QueryFile, QueryName, query_for_spark
 from millrace_support.query_targets import ConnectionFiles
 
 state = typer.Typer(help="Show or repartition a query's state.", no_args_is_help=True, rich_markup_mode=None)
@@ -20,13 +20,18 @@ def repartition_state(
     connections: ConnectionFiles = None,
     debug: Debug = False,
 ) -> None:
-    """Redistribute the state of a stopped query over another number of partitions."""
+    """Redistribute the state of a query over another number of partitions, also while it runs."""
     from millrace_jobs.run.query_file import errors_located_in, query_of
+    from millrace_jobs.run.running_state import is_running, repartition_running
     from millrace_jobs.run.state import repartition
 
     chosen = query_of(file, query, connections or ())
     with errors_located_in(file, chosen.name):
-        before = repartition(chosen, partitions, debug=debug)
+        if is_running(chosen):
+            chosen = query_for_spark(file, query, connections, debug=debug)
+            before = repartition_running(chosen, partitions, typer.echo, debug=debug)
+        else:
+            before = repartition(chosen, partitions, debug=debug)
     if before == partitions:
         typer.echo(f"the state of {chosen.name} has {partitions} partitions already")
     else:

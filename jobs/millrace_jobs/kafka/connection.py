@@ -6,14 +6,16 @@ import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from millrace_api.model.kafka import KafkaConnection
-from millrace_api.model.kafka_login import OidcLogin, Sasl
 from millrace_api.model.kafka_options import ZONE, ZONE_VARIABLE
-from millrace_api.model.secrets import SecretValue
 from millrace_jobs.kafka.msk_tokens import MskTokens
 from millrace_jobs.secrets import Secret
+
+if TYPE_CHECKING:  # tasks import this module
+    from millrace_api.model.kafka import KafkaConnection
+    from millrace_api.model.kafka_login import OidcLogin, Sasl
+    from millrace_api.model.secrets import SecretValue
 
 Settings = dict[str, Any]
 """Settings of librdkafka, by librdkafka's names; ``oauth_cb`` is confluent-kafka's."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.lookups.keys import KeyColumn
 from millrace_jobs.lookups.service import ServiceSettings
+from millrace_jobs.process.signals import end_child
 
 _START_SECONDS = 60.0
 _PAUSE_SECONDS = 5.0
@@ -93,14 +94,7 @@ class LookupProcess:
         self._closed.set()
         with self._lock:
             process = self._process
-        with suppress(OSError):
-            if process.stdin is not None:
-                process.stdin.close()
-        try:
-            process.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end_child(process, _END_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
 

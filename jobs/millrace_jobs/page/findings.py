@@ -112,6 +112,8 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
     """Yield the findings on the time that batches take, and on the records that wait."""
     silence = now - run.last_sign
     interval = spec.batch_interval.seconds
+    recent = [each for each in run.batches if each.rows][-RECENT:]
+    imbalance = statistics.median([each.imbalance or 0.0 for each in recent] or [0.0])
     if (
         run.batches
         and not run.is_idle
@@ -123,16 +125,16 @@ def _pace(run: RunSnapshot, spec: Spec, now: float) -> Iterator[PageFinding]:
             "A batch takes long",
             f"no batch has finished for {seconds_text(silence)}; the interval is {seconds_text(interval)}, "
             f"and the last batch took {seconds_text(run.batches[-1].seconds)}. The figures below, also those of the "
-            "lag, are older",
-            "see whether own code, the sink or a source waits for something; right after a start or a change of plan, "
-            "a batch takes longer",
+            "lag, are older"
+            + (f". In the batch before, {_skew(run.newest, imbalance)}" if imbalance >= SKEWED else ""),
+            (f"{_even_out(spec)}; if that is not it, " if imbalance >= SKEWED and not _is_auto(spec) else "")
+            + "see whether own code, the sink or a source waits for something; right after a start or a change of "
+            "plan, a batch takes longer",
         )
         return  # what earlier batches took says nothing of what this one waits for
-    recent = [each for each in run.batches if each.rows][-RECENT:]
     if not recent:
         return
     typical = statistics.median(each.utilization for each in recent)
-    imbalance = statistics.median(each.imbalance or 0.0 for each in recent)
     waiting, grown = run.batches[-1].waiting, _growth(run.batches)
     if typical > 1 and len(recent) >= WARM:
         late = sum(each.utilization > 1 for each in recent)
@@ -193,7 +195,7 @@ def _faster(newest: BatchDetails | None, spec: Spec, imbalance: float) -> str:
                 f"{seconds_text(written)} are those of the sink, or of tasks that wait for executors: look first at "
                 "what spec.sink writes to"
             )
-    if imbalance >= SKEWED and spec.partitioner.algorithm is not Algorithm.AUTO:
+    if imbalance >= SKEWED and not _is_auto(spec):
         return _even_out(spec)
     if newest is not None and newest.work < newest.seconds / 2:
         return (
@@ -212,8 +214,12 @@ def _skew(newest: BatchDetails | None, imbalance: float) -> str:
     return f"the busiest worker has {1 + imbalance:.1f} times the mean load{key}"
 
 
+def _is_auto(spec: Spec) -> bool:
+    return spec.partitioner.algorithm is Algorithm.AUTO
+
+
 def _even_out(spec: Spec) -> str:
-    if spec.partitioner.algorithm is Algorithm.AUTO:
+    if _is_auto(spec):
         return "none is needed while batches are in time: auto compares what the other algorithms would cost"
     return (
         f"spec.partitioner.algorithm is {spec.partitioner.algorithm}: write auto, "

@@ -249,11 +249,14 @@ class _Replay:
                         f"It left no end in the record: its process was killed after {moment_text(self._before.time)}."
                     )
                     yield TimelineEntry(line.time, EntryKind.RUN, "The run before had ended", text)
-                yield TimelineEntry(line.time, EntryKind.RUN, "Start", f"Millrace {line.millrace} starts the query.")
+                start = ("Start", f"Millrace {line.millrace} starts the query.")
+                if line.origin:
+                    start = ("First sample", "What was before it in this period is not known.")
+                yield TimelineEntry(line.time, EntryKind.RUN, *start)
                 self._since_start = 0
             case StepLine():
                 yield TimelineEntry(line.time, EntryKind.MESSAGE, "Start", f"{line.text[:1].upper()}{line.text[1:]}.")
-            case StartedLine():
+            case StartedLine() if not self.started.origin:  # samples do not say when
                 text = f"After {seconds_text(line.time - self.started.time)}, Spark is ready for the first batch."
                 yield TimelineEntry(line.time, EntryKind.RUN, "Started", text)
             case BatchLine() if line.details.plan is not None and line.details.plan != self._plan:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace_api.model.streamquery import Emit, Spec
-from millrace_api.sql.parsed_query import parsed_sql
-from millrace_api.sql.window_columns import group_columns, window_columns
+if TYPE_CHECKING:
+    from millrace_api.model.streamquery import Spec
 
 
 def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
@@ -23,6 +23,11 @@ def required_columns(spec: Spec, name: str) -> tuple[str, ...]:
     They are the key and the event time of a table, and for other sources the times that windows are over; under emit
     OnWindowClose also the event time of groups, which is never past if it is NULL.
     """
+    # not with this module: tasks import it for ``incomplete``, and these take half a second of a core
+    from millrace_api.model.streamquery import Emit
+    from millrace_api.sql.parsed_query import parsed_sql
+    from millrace_api.sql.window_columns import group_columns, window_columns
+
     source, python = spec.sources[name], spec.query.python
     if source.table is not None:
         times = [source.watermark.column] if source.watermark is not None and not source.is_static else []

@@ -32,6 +32,9 @@ from millrace_jobs.windows import TimeSpan
 
 Role = Literal["rows", "blocks", "partials"]
 
+FOLLOWED = "followed"
+"""Entry of an offset with the number that its batch has in the run that is followed."""
+
 
 @dataclass(frozen=True)
 class SourceTask:
@@ -55,7 +58,11 @@ class SourceTask:
 
 @dataclass(frozen=True)
 class ReaderConfig:
-    """Everything a reader needs, sent to Spark's source process and to the tasks."""
+    """Everything a reader needs, sent to Spark's source process and to the tasks.
+
+    ``followed`` is Spark's part of the checkpoint of another run of the query, whose batches this run repeats, with
+    their offsets. Its batch ``n`` is this run's ``n + 1``. ``control`` then has the last batch to repeat so far.
+    """
 
     name: str
     source: Source
@@ -65,6 +72,7 @@ class ReaderConfig:
     checkpoint: Place
     policies: Place
     everything: bool
+    followed: Place | None = None
 
 
 class MillraceDataSource(DataSource):
@@ -120,6 +128,7 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, config: ReaderConfig) -> None:
         self._config = config
         self._log = LogEntries(config.checkpoint)
+        self._followed = None if config.followed is None else LogEntries(config.followed)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset before the first record."""
@@ -137,6 +146,8 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark writes this offset to its log before the batch's first task, and reads it back after a crash.
         """
+        if self._followed is not None:
+            return self._followed_offset(self._followed) or start
         control = read_control(self._config.control)
         if control.draining or self._config.name in control.held:
             return start
@@ -159,7 +170,15 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset |= _contents(control)
         offset["behind"] = dict(source.longest_lags(end))
         offset.pop("closed", None)
+        offset.pop(FOLLOWED, None)
         return offset
+
+    def _followed_offset(self, log: LogEntries) -> dict[str, Any] | None:
+        """Return the offset of the next batch to repeat; None if it is not to be repeated yet."""
+        batch = self._log.newest("commits") or 0
+        if batch > int(self._config.control.read_text(encoding="utf-8")):
+            return None
+        return followed_offset(log.text("offsets", batch), self._config.name, batch)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Replica]:
         """Return the replicas of a batch, which its two offsets determine."""
@@ -212,6 +231,18 @@ class MillraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from task.combiner(blocks_of_worker, worker=partition.piece.worker)
             return
         yield from task.combiner(_routed(records, task.router, alone(partition.pin)), worker=partition.index)
+
+
+def followed_offset(entry: str, source: str, batch: int) -> dict[str, Any] | None:
+    """Return the offset of a source in a batch's entry of Spark's log, as the batch is repeated; None without one.
+
+    It differs from the one before even if the source had no record: Spark decides by that whether there is a batch.
+    """
+    for line in entry.splitlines()[2:]:
+        offset: dict[str, Any] = {} if line == "-" else json.loads(line)
+        if offset.get("source") == source:
+            return offset | {FOLLOWED: batch}
+    return None
 
 
 def _contents(control: Control) -> dict[str, Any]:

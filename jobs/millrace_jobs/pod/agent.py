@@ -1,12 +1,13 @@
-"""The agent in a driver's pod: it scales the executors to the plan, and acknowledges applied plans.
+"""The agent in a driver's pod: it scales the executors to the plan, acknowledges applied plans, and reports snapshots.
 
-The acknowledgement is in the plan's ConfigMap, where the operator reads it as ``ObservedQuery.applied``.
+Both are in the plan's ConfigMap, where the operator reads them as ``ObservedQuery.applied`` and ``snapshots``.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from kubernetes.client import ApiException, CoreV1Api
@@ -16,6 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import APPLIED_KEY, Applied
+from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
@@ -93,7 +95,9 @@ class Agent:
         self._plans = plans
         self._applied: Applied | None = None  # its executors_ready is set on writing
         self._partitions = 1
-        self._acknowledged: tuple[int, Applied] | None = None  # and the restores of the ConfigMap until then
+        self._snapshots: SnapshotsReport | None = None
+        self._reported: dict[str, str] = {}  # the entries of the ConfigMap as last written
+        self._restores = 0  # of the ConfigMap until then
         self.ready = 0
         """Number of executors that take tasks."""
         self.signs = 0
@@ -119,7 +123,7 @@ class Agent:
         Raises:
             ApiException: the API server refuses the request; urllib3's errors if it cannot be reached.
         """
-        self._write(None)
+        self._write({APPLIED_KEY: None})
 
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch: acknowledge the plan that it ran under."""
@@ -130,6 +134,14 @@ class Agent:
         """Handle an idle query: acknowledge a plan that was adopted since the last batch, which needs no batch."""
         if self._applied is None or self._applied.epoch < pin.epoch:
             self._applied = self._applied_by(pin)
+
+    def snapshot_request(self) -> SnapshotRequest | None:
+        """Return the snapshot that the operator asks for; None if it does not."""
+        return self._plans.snapshot_request
+
+    def report_snapshots(self, report: SnapshotsReport) -> None:
+        """Report the snapshots of the checkpoint to the operator."""
+        self._snapshots = report
 
     def _applied_by(self, pin: Pin) -> Applied:
         algorithm = Algorithm(pin.algorithm)
@@ -152,33 +164,42 @@ class Agent:
             pause = max(0.0, pause - PERIOD)
             if pause:
                 continue
-            if self._acknowledge():
+            if self._report():
                 backoff.reset()
             else:
                 pause = backoff.next()
 
-    def _acknowledge(self) -> bool:
-        """Write the acknowledgement if it has changed or is lost; return False if the API server cannot be reached."""
-        if self._applied is None:
+    def _report(self) -> bool:
+        """Write the entries that have changed or are lost; return False if the API server cannot be reached."""
+        if not (entries := self._entries()):
             return True
-        applied = self._applied.model_copy(update={"executors_ready": self.ready})
-        acknowledged = self._plans.restores, applied
-        if acknowledged == self._acknowledged:
-            return True
-        try:
-            self._write(applied.to_json())
-        except (ApiException, HTTPError, OSError) as error:
-            log.warning("the plan's progress cannot be reported to the operator for now: %s", error_line(error))
-            return False
-        self._acknowledged = acknowledged
+        restores = self._plans.restores
+        written = {} if restores != self._restores else self._reported
+        changed = {key: text for key, text in entries.items() if written.get(key) != text}
+        if changed:
+            try:
+                self._write(changed)
+            except (ApiException, HTTPError, OSError) as error:
+                log.warning("the plan's progress cannot be reported to the operator for now: %s", error_line(error))
+                return False
+        self._reported, self._restores = entries, restores
         return True
 
-    def _write(self, text: str | None) -> None:
-        """Write the driver's entry in the ConfigMap; None removes it."""
+    def _entries(self) -> dict[str, str]:
+        """Return the driver's entries in the ConfigMap, as far as there is something to report."""
+        entries: dict[str, str] = {}
+        if self._applied is not None:
+            entries[APPLIED_KEY] = self._applied.model_copy(update={"executors_ready": self.ready}).to_json()
+        if self._snapshots is not None:
+            entries[SNAPSHOTS_KEY] = self._snapshots.to_json()
+        return entries
+
+    def _write(self, entries: Mapping[str, str | None]) -> None:
+        """Write entries of the ConfigMap; None removes one."""
         self._api.patch_namespaced_config_map(
             self._name,
             self._namespace,
-            {"data": {APPLIED_KEY: text}},
+            {"data": entries},
             field_manager=MANAGER,
             _request_timeout=TIMEOUT,
         )

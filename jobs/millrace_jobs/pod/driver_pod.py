@@ -91,6 +91,10 @@ class DriverPod:
         """Return the executors; the query needs the minimum of its spec, or those of a plan that has fewer."""
         return ExecutorState(self._agent.ready, min(self._minimum, self._watch.newest.executors), self._agent.signs)
 
+    def snapshot_requests(self) -> Agent:
+        """Return the agent, by which the operator asks for snapshots."""
+        return self._agent
+
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Start the agent, so that executors and acknowledgement follow the plan."""
         self._agent.start(ExecutorScaler(spark), partitions)

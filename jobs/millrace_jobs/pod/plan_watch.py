@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.plan import PLAN_KEY, Plan
+from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SnapshotRequest
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.plan_source import pin_of
 from millrace_support.backoff import Backoff
@@ -57,6 +59,8 @@ class PlanWatch:
         self._refused: str | None = None  # the text of the invalid plan that is in the ConfigMap
         self.restores = 0
         """How often the ConfigMap has gone back to an earlier plan, as when the API server's store is restored."""
+        self.snapshot_request: SnapshotRequest | None = None
+        """The snapshot that the operator asks for; None if it does not, or nothing that could be read."""
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -123,6 +127,7 @@ class PlanWatch:
 
         An earlier plan is not followed: the operator writes it under a later epoch once it knows the driver's.
         """
+        self.snapshot_request = _snapshot_request_in(found)
         text = (found.data or {}).get(PLAN_KEY)
         if text is None or text == self._refused:  # every acknowledgement and every new watch brings it again
             return
@@ -140,6 +145,13 @@ class PlanWatch:
                 self._newest = self._unread = plan
             self.restores += plan.epoch < min(self._seen, self._newest.epoch)
             self._seen = plan.epoch
+
+
+def _snapshot_request_in(found: V1ConfigMap) -> SnapshotRequest | None:
+    with suppress(ValidationError):
+        text = (found.data or {}).get(SNAPSHOT_REQUEST_KEY)
+        return SnapshotRequest.from_json(text) if text else None
+    return None
 
 
 def error_line(error: Exception) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 
-_MODULES = ("millrace_jobs.pipeline.reader", "millrace_jobs.queries.routed.merge", "pyspark.worker")
+_MODULES = (
+    "millrace_jobs.pipeline.projection",
+    "millrace_jobs.pipeline.reader",
+    "millrace_jobs.queries.routed.merge",
+    "pyspark.worker",
+)
 """Modules that the tasks of any query need; the worker imports the user's aggregators."""
+
+_FOR_GROUPING = ("pyarrow.acero", "pyspark.sql.streaming.proto.StateMessage_pb2")
+"""Further modules that tasks need to group records and to keep state."""
 
 _LOOK_UP = "pyspark.sql.worker.lookup_data_sources"
 """The worker that looks once for installed packages with data sources; it needs none of ``_MODULES``."""
@@ -29,6 +38,9 @@ _THREADS = Path("/proc/self/task")
 _HARMLESS = "jemalloc_bg_thd"
 """The thread of Arrow's memory allocator, which holds its locks across a fork and starts a new thread afterwards."""
 
+
+_ENDED = 1
+"""Result of a task after which PySpark's daemon lets the worker end."""
 
 _MANY = 10_000
 """Number of objects that a worker's garbage collection handles within a millisecond or two."""
@@ -42,14 +54,21 @@ def main() -> None:
     """
     from pyspark import daemon  # imported here because it reads this process's arguments
 
+    gc.disable()  # modules are no garbage, and looking for it takes a tenth of the time of their imports
     if sys.argv[1:] != [_LOOK_UP]:
         load()
     if has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
+    freeze()
+    daemon.worker = while_connected(freezing(daemon.worker))
+    daemon.manager()
+
+
+def freeze() -> None:
+    """Collect garbage once, let the collector skip what is left from now on, and switch it on."""
     gc.collect()
     gc.freeze()
-    daemon.worker = freezing(daemon.worker)
-    daemon.manager()
+    gc.enable()
 
 
 def load() -> None:
@@ -60,13 +79,15 @@ def load() -> None:
 
 
 def load_grouping() -> None:
-    """Load what tasks need that hash keys and group records: Arrow's engine, and the runtime of compiled kernels.
+    """Load what tasks need that hash keys, group records and keep state.
 
-    That takes 0.25 s of one core, which otherwise each worker spends in the first batch.
+    These are Arrow's engine, the runtime of compiled kernels, and the messages by which PySpark asks for state.
+    That takes 0.3 s of one core, which otherwise each worker spends in the first batch.
     """
     from millrace_jobs.partitioners.key_hashes import hash_columns  # only here, since other processes wait for imports
 
-    importlib.import_module("pyarrow.acero")
+    for name in _FOR_GROUPING:
+        importlib.import_module(name)
     hash_columns([pa.array([""])], rows=1)
 
 
@@ -81,6 +102,32 @@ def freezing(task: Callable[..., int]) -> Callable[..., int]:
         return status
 
     return run
+
+
+def while_connected(task: Callable[..., int]) -> Callable[..., int]:
+    """Wrap the function that a worker calls for each task; end a worker to which Spark gives no other task.
+
+    Spark then closes the connection. PySpark's function would take that for an error of the next task, and print the
+    traceback of its attempt to report it. It begins the first task at once, since it also sets the worker's signals.
+    """
+    is_new = True
+
+    def run(connection: socket.socket, authenticated: bool) -> int:
+        nonlocal is_new
+        if not is_new and not _has_data(connection):
+            return _ENDED
+        is_new = False
+        return task(connection, authenticated)
+
+    return run
+
+
+def _has_data(connection: socket.socket) -> bool:
+    """Wait for data, and return whether there is any, or the connection is closed."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK) != b""
+    except OSError:
+        return False
 
 
 def has_threads() -> bool:

@@ -17,8 +17,9 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 _SHUTDOWN_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -105,3 +106,15 @@ def start_child(
         pass_fds=pass_fds,
         start_new_session=True,
     )
+
+
+def end_child(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Close a child's standard input, which ends it, and wait; it is killed if that takes longer than ``seconds``."""
+    with suppress(OSError):  # it has ended, with input that it has not read
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

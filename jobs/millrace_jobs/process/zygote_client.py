@@ -33,8 +33,9 @@ def main() -> None:
     connection = socket.socket(socket.AF_UNIX)
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until there is a child to receive them
     try:
-        connection.connect(os.environ[ADDRESS])
-        request = json.dumps([sys.argv[2:], dict(os.environ), os.getcwd()]).encode()  # noqa: PTH109 - pathlib takes long to import
+        folder = os.getcwd()  # noqa: PTH109 - pathlib takes long to import; fails if the folder was deleted
+        request = json.dumps([sys.argv[2:], dict(os.environ), folder]).encode()
+        connection.connect(os.environ[ADDRESS])  # the zygote answers no other client until it has the request
         socket.send_fds(connection, [b"\0"], [0, 1, 2])
         connection.sendall(len(request).to_bytes(4, "big") + request)
         started = connection.recv(1)

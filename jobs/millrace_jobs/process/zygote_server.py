@@ -221,6 +221,7 @@ def main() -> None:
     descriptor, folder = int(sys.argv[1]), Path(sys.argv[2])
     try:
         with socket.socket(fileno=descriptor) as listener:
+            gc.disable()  # until ``freeze``
             python_daemon.load()
             for name in _MODULES:
                 importlib.import_module(name)
@@ -228,8 +229,7 @@ def main() -> None:
                 python_daemon.load_grouping()
             if python_daemon.has_threads() or not _can_watch():
                 return
-            gc.collect()
-            gc.freeze()
+            python_daemon.freeze()
             ZygoteServer(listener).serve()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -71,18 +71,26 @@ class SparkTypes:
         return self._found[source, expression]
 
 
-def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Schema]) -> CompiledQuery:
+def compile_query(
+    spark: SparkSession,
+    spec: Spec,
+    schemas: Mapping[str, pa.Schema],
+    held: Sequence[str] = (),
+    after: Sequence[int | None] = (),
+) -> CompiledQuery:
     """Compile the query of a spec over sources with these schemas.
 
+    ``held`` and ``after``: see ``routed.aggregation.aggregation_of``.
+
     Raises:
-        MillraceError: Spark does not accept the SQL, or the aggregator cannot be used.
+        MillraceError: Spark does not accept the SQL, the aggregator cannot be used, or an aggregate that only the state
+            has can no longer be computed.
     """
     if spec.query.python is not None:
         return compile_aggregator(spec.query.python, schemas)
     for name, schema in schemas.items():
         spark.createDataFrame([], from_arrow_schema(schema)).createOrReplaceTempView(name)
-    sql = spec.query.sql
-    assert sql is not None
+    query = parsed_sql(spec)
     if spec.query.functions is not None:
         check_own_functions(spec.query)
         register(spark, functions_of(spec.query))
@@ -90,12 +98,13 @@ def compile_query(spark: SparkSession, spec: Spec, schemas: Mapping[str, pa.Sche
     check_own_aggregates(spec, aggregators)
     register_aggregates(spark, aggregators)
     try:
-        check_scope(spark, sql)
-        result = spark.sql(sql).schema
+        check_scope(spark, query.text)
+        result = spark.sql(query.text).schema
     except (AnalysisException, ParseException) as error:
         raise MillraceError(sql_problem(error)) from None
-    query = parsed_sql(spec)
-    chosen = choose_execution(spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators)
+    chosen = choose_execution(
+        spec, query, schemas, SparkTypes(spark), state_partitions(spark), aggregators, held, after
+    )
     execution = compile_aggregation(spark, chosen, spec) if isinstance(chosen, Aggregation) else chosen
     return CompiledQuery(execution, result, query.aggregates)
 
@@ -107,6 +116,8 @@ def choose_execution(
     types: ExpressionTypes,
     partitions: int,
     aggregators: Aggregators,
+    held: Sequence[str] = (),
+    after: Sequence[int | None] = (),
 ) -> Execution | Aggregation:
     """Return what runs the SQL of a query; an aggregation that can be routed is compiled once its types are known.
 
@@ -119,6 +130,7 @@ def choose_execution(
         types: gives the types of expressions.
         partitions: number of state partitions.
         aggregators: the query's own aggregators, by name.
+        held, after: see ``routed.aggregation.aggregation_of``.
 
     Raises:
         MillraceError: nothing can run it.
@@ -132,7 +144,7 @@ def choose_execution(
         return compile_tables(spec, query, schemas, types.of, partitions)
     try:
         aggregation = aggregation_of(
-            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators
+            meant, schemas, lambda text: types.in_source(next(iter(schemas)), text), aggregators, held, after
         )
     except NotRoutableError as error:
         if own:

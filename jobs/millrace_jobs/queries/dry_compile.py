@@ -47,9 +47,15 @@ from millrace_jobs.queries.compile import choose_execution
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.own_aggregates import aggregators_of, check_own_aggregates
 from millrace_jobs.queries.own_functions import functions_of
-from millrace_jobs.queries.results import closes, output_keys, require_partitions, require_rows_that_stay, updates_table
+from millrace_jobs.queries.results import (
+    closes,
+    output_keys,
+    require_own_columns,
+    require_partitions,
+    require_rows_that_stay,
+    updates_table,
+)
 from millrace_jobs.queries.routed.aggregation import Aggregation
-from millrace_jobs.sinks.files.changelog import require_names
 from millrace_jobs.sinks.outputs import errors_of
 from millrace_jobs.sources.connector import schema_of
 
@@ -109,6 +115,8 @@ def _type_of(text: str, columns: Mapping[str, DataType], functions: Mapping[str,
     expression = parse_expression(text)
     if isinstance(expression, exp.Anonymous) and expression.name.lower() in _MADE:
         return _MADE[expression.name.lower()]
+    if isinstance(expression, exp.Array):  # sqlglot does not know one of elements that it does not know
+        return _NESTED[exp.DType.ARRAY]
     if isinstance(expression, exp.Column):
         return columns.get(expression.name.lower(), UNKNOWN) if not expression.table else UNKNOWN
     for call in own_calls(expression, functions):
@@ -146,8 +154,7 @@ def dry_compile(spec: Spec) -> list[Problem]:
             for field, output in spec.outputs.items():
                 with errors_of(field):
                     _require_rows_that_stay(chosen, output)
-                    if output.sink.has_changelog:
-                        require_names(known_columns(spec) or ())
+                    require_own_columns(known_columns(spec) or (), output)
         elif (names := chosen.result_names or known_columns(spec)) is None:
             require_partitions(chosen, spec)
         else:

@@ -34,7 +34,8 @@ class RunContext:
     """Environment that a query runs in: its sources, and the files it shares with them.
 
     ``sources`` are those that stream. A static table is a view of the session, with the source's name.
-    ``everything``: the run reads what its sources have when it starts, and then ends.
+    ``everything``: the run reads what its sources have when it starts, and then ends. ``followed``: see
+    ``ReaderConfig``.
     """
 
     spark: SparkSession
@@ -43,6 +44,7 @@ class RunContext:
     checkpoint: Place
     policies: Place
     everything: bool
+    followed: Place | None = None
 
 
 def observe_notes(df: DataFrame, source: str, notes: str, watermark: tuple[str, str] | None) -> DataFrame:
@@ -109,6 +111,7 @@ def read(name: str, task: SourceTask, schema: pa.Schema, context: RunContext) ->
         checkpoint=context.checkpoint,
         policies=context.policies,
         everything=context.everything,
+        followed=context.followed,
     )
     registered = data_source(config)
     context.spark.dataSource.register(registered)

@@ -59,8 +59,7 @@ def result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
 def _result_keys(query: CompiledQuery, spec: Spec) -> ResultKeys:
     if spec.sink.files is not None:
         _require_files(query.result, spec.sink.files)
-        if spec.sink.has_changelog:
-            require_names(query.result.names)
+        require_own_columns(query.result.names, spec)
     if not (spec.sink.kafka is not None or spec.sink.replaces_rows):
         return ResultKeys()
     if spec.sink.lakehouse is None and spec.sink.files is None:
@@ -96,6 +95,16 @@ def _require_key_of_rows(key: Sequence[str], names: Sequence[str], results: Resu
         message = "nothing says which columns identify a row of the result, and none is replaced or removed"
         hint = "leave key out"
     raise MillraceError(Problem(message, hint, field=KEY_FIELD))
+
+
+def require_own_columns(names: Iterable[str], spec: Spec) -> None:
+    """Check that files do not have columns of their own with the names of results.
+
+    Raises:
+        MillraceError: they have.
+    """
+    if spec.sink.has_changelog or (spec.sink.files is not None and spec.emit is not Emit.ON_WINDOW_CLOSE):
+        require_names(names, is_changelog=spec.sink.has_changelog)
 
 
 def _require_files(results: StructType, files: FilesSinkSpec) -> None:

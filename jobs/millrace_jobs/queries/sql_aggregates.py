@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from sqlglot import exp
 
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.sql.dialect import StreamingSql, parse_expression, to_sql
 from millrace_api.sql.groups import is_aggregate, is_window
 from millrace_api.sql.intervals import LengthError, literal_text, parse_interval, window_lengths
+from millrace_api.sql.merged_parts import LONGEST_WINDOW
+from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, TypeOf, compile_aggregate
 from millrace_jobs.aggregates.in_sql import SqlAggregator
 from millrace_jobs.windows import Window
-
-_LONGEST_WINDOW = 36_500 * 86_400_000_000
-"""Microseconds; the ends of longer windows may not be times that Arrow and Python can hold."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def parse_window(call: exp.Expr, timestamps: set[str]) -> Window:
         found = window_lengths(call)
     except LengthError as error:
         raise NotRoutableError(f"a length of its window cannot be read: {error}") from None
-    if found.size > _LONGEST_WINDOW:
+    if found.size > LONGEST_WINDOW:
         raise NotRoutableError("its window is longer than a hundred years")
     return Window(column.name, found.size, found.slide, found.start)
 
@@ -90,24 +93,58 @@ def _aggregate_calls(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def split_aggregates(
-    select: exp.Select, type_of: TypeOf, *, tables: bool = False, own: Mapping[str, SqlAggregator] | None = None
+    select: exp.Select,
+    type_of: TypeOf,
+    *,
+    tables: bool = False,
+    own: Mapping[str, SqlAggregator] | None = None,
+    held: Sequence[exp.Expr] = (),
 ) -> Iterator[BuiltinAggregate]:
     """Yield the distinct aggregates of the SELECT list and of HAVING, split into parts; see ``compile_aggregate``.
 
+    Those in ``held``, which a state has, come first and in its order, also where the query no longer has them.
+
     Raises:
         NotRoutableError: one of them cannot be split.
+        MillraceError: one that only the state has can no longer be computed.
     """
     items = [*select.expressions, *filter(None, [select.args.get("having")])]
-    seen: set[str] = set()
+    calls: dict[str, exp.Expr] = {}
     for call in (call for item in items for call in _aggregate_calls(item)):
-        text = to_sql(call)
-        if text in seen:
+        calls.setdefault(_canonical(call), call)
+    for index, (text, counted) in enumerate(_held_first(calls, held)):
+        if text not in calls:
+            yield _only_held(counted, index, type_of)
             continue
-        compiled = compile_aggregate(call, len(seen), type_of, tables=tables, own=own)
+        compiled = compile_aggregate(calls[text], index, type_of, tables=tables, own=own)
         if isinstance(compiled, str):
-            raise NotRoutableError(compiled, call)
-        seen.add(text)
+            raise NotRoutableError(compiled, calls[text])
         yield compiled
+
+
+def _held_first(calls: Mapping[str, exp.Expr], held: Sequence[exp.Expr]) -> list[tuple[str, exp.Expr]]:
+    """Return the calls with their spelling, those of the state first.
+
+    A state of an earlier version can have columns for each of two spellings of one call. All of them keep their places.
+    """
+    counted = [(_canonical(call), call) for call in held]
+    known = {text for text, _ in counted}
+    return [*counted, *((text, call) for text, call in calls.items() if text not in known)]
+
+
+def _canonical(call: exp.Expr) -> str:
+    return aggregate_text(to_sql(call))
+
+
+def _only_held(call: exp.Expr, index: int, type_of: TypeOf) -> BuiltinAggregate:
+    """Split an aggregate that the state has and the query does not."""
+    with suppress(AnalysisException):
+        compiled = compile_aggregate(call, index, type_of)
+        if isinstance(compiled, BuiltinAggregate):
+            return compiled
+    message = f"the state goes on counting {to_sql(call)}, and a column or a function that it needs is gone"
+    hint = f"declare what it needs, or start over with {ANOTHER_CHECKPOINT}"
+    raise MillraceError(Problem(message, hint, field="spec.query.sql"))
 
 
 def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[BuiltinAggregate, ...]) -> str:
@@ -134,8 +171,11 @@ def over_parts(item: exp.Expr, keys: tuple[GroupingKey, ...], aggregates: tuple[
 
 
 def _quoted(node: exp.Expr) -> str:
-    """Return SQL in which a name looks the same with and without backquotes."""
-    return node.sql(dialect=StreamingSql, identify=True)
+    """Return SQL in which a name looks the same with and without backquotes, in upper and in lower case."""
+    copied = node.copy()
+    for name in copied.find_all(exp.Identifier):
+        name.set("this", name.name.lower())
+    return copied.sql(dialect=StreamingSql, identify=True, copy=False)
 
 
 def longest_window(query: ParsedQuery) -> int:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT, Algorithm
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import parse_expression, to_sql
+from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.native.native import Native
@@ -27,6 +28,44 @@ STAGES = "operators on tables"
 
 PARTITIONS = "first number of partitions"
 """Entry of the state layout of a query by operators on tables: the state stays in the buckets that it began in."""
+
+MERGE, KEYS, AGGREGATES, TYPES = "merge", "keys", "aggregates", "types"
+"""Entries of the state layout of a routed query: what merges, the keys, the aggregates in the order of their parts, and
+the types of partial results.
+"""
+
+AFTER = "windows after"
+"""Entry of the state layout of a routed query whose state lacks records for some aggregates.
+
+For each aggregate, it is the start of the last window of which records are lacking, in microseconds since 1970, or
+None; see ``BuiltinAggregate.after``.
+"""
+
+COLUMNS, IN_ORDER = "columns", "in the order of the aggregates"
+"""Entry of the state layout of a routed query that Spark merges, and its value.
+
+Older checkpoints lack it: their columns are in the order in which Spark found them in the SQL.
+"""
+
+
+def held_aggregates(layout: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the aggregates whose columns a changed query finds in a state; none where it finds no columns."""
+    if layout is None or not (COLUMNS in layout or layout.get(MERGE) == STAGES):
+        return ()
+    return recorded_aggregates(layout)
+
+
+def recorded_aggregates(layout: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the aggregates of a routed query that built a state, as often as its layout has them.
+
+    The query is compiled with all of them. An earlier version split each spelling of a call into parts of its own.
+    """
+    return () if layout is None else tuple(layout.get(AGGREGATES, ()))
+
+
+def windows_after(layout: Mapping[str, Any] | None) -> tuple[int | None, ...]:
+    """Return, for each of ``recorded_aggregates``, the start of the last window of which the state lacks records."""
+    return () if layout is None else tuple(layout.get(AFTER, ()))
 
 
 def spec_to_continue(spec: Spec, before: Mapping[str, Any] | None) -> Spec:
@@ -59,17 +98,25 @@ def continue_from(
     return replace(query, execution=execution.continued(before)), None
 
 
-def same_sql(one: Any, other: Any) -> bool:
-    """Whether two layout values are the same, however the SQL in them is written."""
-    return bool(_canonical(one) == _canonical(other))
+def same_entry(name: str, one: Any, other: Any) -> bool:
+    """Whether two values of a layout's entry are the same, however the SQL in them is written.
+
+    Keys and aggregates are SQL over columns, whose names count without case and quotes.
+    """
+    canonical = aggregate_text if name in (KEYS, AGGREGATES) else _without_layout
+    return bool(_canonical(one, canonical) == _canonical(other, canonical))
 
 
-def _canonical(value: Any) -> Any:
+def _canonical(value: Any, canonical: Callable[[str], str]) -> Any:
     if isinstance(value, list):
-        return [_canonical(item) for item in value]
+        return [_canonical(item, canonical) for item in value]
     if not isinstance(value, str):
         return value
     for text in (value, f"SELECT {value}"):  # an expression or a query, otherwise a list of expressions
         with suppress(SqlglotError):
-            return to_sql(parse_expression(text))
+            return canonical(text)
     return value
+
+
+def _without_layout(text: str) -> str:
+    return to_sql(parse_expression(text))

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.validation.places import bucket_and_prefix, folder_of, uri_problem
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
+from millrace_jobs.checkpoint.handover import FOLDER as REPARTITIONED
 from millrace_jobs.checkpoint.marker import MARKER, Marker
-from millrace_jobs.disk import absolute_path
+from millrace_jobs.checkpoint.snapshots import SNAPSHOTS, names_of_snapshots
 from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
 from millrace_jobs.stores.objects import ObjectPath
 
@@ -22,24 +22,9 @@ _OF_THE_DRIVER = ("lease.json", "lease.new", "lock", "lookups.json")
 """Files that are the running driver's, and no part of a copy."""
 
 
-def place_of(text: str) -> Place:
-    """Return the place that a user names: a folder, its URI, or a prefix in an object store.
-
-    Raises:
-        MillraceError: it is no place that a checkpoint can have.
-    """
-    if bucket_and_prefix(text) is not None:
-        return ObjectPath.of(text)
-    if "://" in text:
-        if (found := uri_problem(text)) is not None:
-            raise MillraceError(Problem(f"{text}: {found[0]}", found[1]))
-        return absolute_path(folder_of(text) or text)
-    return absolute_path(text)
-
-
 def checkpoints_in(place: Place) -> list[Place]:
     """Return the checkpoints that are directly in a place, or the place itself if it is one, in the order of names."""
-    with _reported(place):
+    with reported(place):
         if (place / MARKER).exists():
             return [place]
         return [folder for folder in folders_in(place) if (folder / MARKER).exists()]
@@ -52,13 +37,15 @@ def describe(place: Place) -> str:
         MillraceError: there is none.
     """
     checkpoint, marker = _existing(place)
-    with _reported(place):
+    with reported(place):
         last, files, driver = checkpoint.last_batch(), list(files_below(place)), checkpoint.holder()
-    state = sum(size for name, size in files if name.startswith("spark/state/"))
+    files = [each for each in files if not each[0].startswith((f"{SNAPSHOTS}/", f"{REPARTITIONED}/"))]
+    state = sum(size for name, size in files if name.startswith(f"{checkpoint.spark.name}/state/"))
     lines = {
         "checkpoint": place,
         "query": marker.query.name,
         "id": marker.id,
+        "continued by": "-" if marker.versions is None else str(marker.versions),
         "driver": driver or "-",
         "state partitions": checkpoint.state_partitions,
         "last batch": "-" if last.committed is None else last.committed,
@@ -73,10 +60,15 @@ def remove(place: Place) -> None:
     """Remove a checkpoint that no driver holds.
 
     Raises:
-        MillraceError: there is none, or a driver holds it.
+        MillraceError: there is none, a driver holds it, or it has snapshots.
     """
     checkpoint, _ = _existing(place)
-    with _reported(place), checkpoint.held():
+    with reported(place):
+        snapshots = ", ".join(names_of_snapshots(place))
+    if snapshots:
+        hint = "remove them first, by millrace snapshot rm"
+        raise MillraceError(Problem(f"the checkpoint {place} has snapshots: {snapshots}", hint))
+    with reported(place), checkpoint.held():
         (place / MARKER).unlink()
         remove_all(place)
 
@@ -90,24 +82,27 @@ def copy(source: Place, target: Place) -> int:
         MillraceError: there is no such checkpoint, a driver holds it, or there is something in the other place.
     """
     checkpoint, _ = _existing(source)
-    with _reported(target), checkpoint.held():
+    with reported(target), checkpoint.held():
         if next(files_below(target), None) is not None:
             raise MillraceError(Problem(f"{target} is not empty", "name another place"))
         spark = f"{checkpoint.spark.name}/"
         names = [name for name, _ in files_below(source) if name not in (*_OF_THE_DRIVER, MARKER)]
-        names = [name for name in names if name.startswith(spark) or not name.startswith(("spark", f"{COPIES}/"))]
+        left_out = ("spark", f"{COPIES}/", f"{SNAPSHOTS}/", f"{REPARTITIONED}/")
+        names = [name for name in names if name.startswith(spark) or not name.startswith(left_out)]
         if isinstance(target, ObjectPath):  # which has checksums of its own
             names = [name for name in names if not name.endswith(".crc")]
         for name in names:
             copied = f"spark/{name.removeprefix(spark)}" if name.startswith(spark) else name
             write_durably(within(target, copied), within(source, name).read_bytes())
         checkpoint.require_lease()
-        write_durably(target / MARKER, (source / MARKER).read_bytes())
+        marker = Marker.read(source)
+        assert marker is not None, "it is held"
+        marker.write(target)  # not its bytes: they may tell of a change of the state by the name of a folder
         return len(names) + 1
 
 
 def _existing(place: Place) -> tuple[Checkpoint, Marker]:
-    with _reported(place):
+    with reported(place):
         marker = Marker.read(place)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {place}", "millrace checkpoint ls shows those in a place"))
@@ -115,7 +110,7 @@ def _existing(place: Place) -> tuple[Checkpoint, Marker]:
 
 
 @contextmanager
-def _reported(place: Place) -> Iterator[None]:
+def reported(place: Place) -> Iterator[None]:
     """Raise what a place refuses as MillraceError."""
     try:
         yield

@@ -36,13 +36,16 @@ from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
+from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.gc_times import GarbageCollection
-from millrace_jobs.run.inputs import (
-    open_sources,
-    unread_note,
-    waiting_note,
+from millrace_jobs.run.inputs import open_sources, unread_note, waiting_note
+from millrace_jobs.run.job_metrics import (
+    CHECKPOINT_FAILURES,
+    REFRESH_FAILURES,
+    RUN_RESTARTS,
+    SNAPSHOT_FAILURES,
+    JobMetrics,
 )
-from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, REFRESH_FAILURES, RUN_RESTARTS, JobMetrics
 from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
@@ -122,6 +125,9 @@ class Job:
     record: Path | None = None
     """File for the record of the run; None for none."""
 
+    endpoints: Endpoints = field(default_factory=Endpoints)
+    """What opens the sources and sinks."""
+
     grace: float = math.inf
     """Seconds that the run may take to end after ``stop``."""
 
@@ -195,6 +201,7 @@ class Job:
             step=self._step,
             lookups_port=self.lookups_port,
             service_port=self.service_port,
+            endpoints=self.endpoints,
         )
 
     def _serve(self, display: Display) -> None:
@@ -242,9 +249,14 @@ class Job:
             RUN_RESTARTS: lambda: 0 if self._run is None else self._run.restarts,
             **reports.counts,
             REFRESH_FAILURES: lambda: sum(each.failures for each in tables.states().values()),
+            SNAPSHOT_FAILURES: lambda: opened.snapshots.state.failures,
         }
         root = checkpoint.root
-        metrics = JobMetrics(self.query.name, counts, root if isinstance(root, Path) else None, tables.states)
+        volume = root if isinstance(root, Path) else None
+        interval = self.query.spec.batch_interval.seconds
+        metrics = JobMetrics(
+            self.query.name, counts, volume, tables.states, lambda: opened.snapshots.state, interval=interval
+        )
         waits = isinstance(self.platform, OneProcess) and not self.once
         note = waiting_note(opened.sources) if waits else ""
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
@@ -317,6 +329,8 @@ class Job:
         """Run the loop to its end, and show the summary of the run."""
         reports = opened.reports
         observer.health.running()
+        opened.snapshots.message = observer.note
+        opened.snapshots.begin()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()

@@ -21,6 +21,8 @@ from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.pipeline.watermark_delay import WatermarkDelay
+from millrace_jobs.plan.control import Pin
+from millrace_jobs.run.automatic_snapshots import SnapshotFigures
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -34,6 +36,7 @@ MOST_WORKERS = 64
 _LATENCY = "millrace_record_latency_seconds"
 CHECKPOINT_FAILURES, RUN_RESTARTS = "millrace_checkpoint_failures_total", "millrace_run_restarts_total"
 REFRESH_FAILURES = "millrace_table_refresh_failures_total"
+SNAPSHOT_FAILURES = "millrace_snapshot_failures_total"
 
 
 class LatencyHistogram(Collector):
@@ -65,13 +68,16 @@ class JobMetrics(Collector):
     """The metrics of one query, on a registry of their own.
 
     Gauges describe the last batch only: a value that it did not have is absent, not stale. A scrape sees a batch as a
-    whole or not at all, so a processing time never stands beside the epoch of another plan.
+    whole or not at all, so a processing time stands beside the epoch of its own plan. Only an idle query shows a later
+    plan, and the first lag: it has no next batch that could report them, and could not be scaled otherwise.
 
     Args:
         query: name of the query.
         counts: functions that return what some counters have counted so far, by the name of the metric.
         checkpoint: folder of the checkpoint, whose volume is shown; None for none.
         tables: returns the state of the static tables that are read in the background.
+        snapshots: returns the state of the automatic snapshots.
+        interval: the batch interval in seconds, shown before the first batch to a query that has nothing to do.
     """
 
     def __init__(
@@ -80,9 +86,12 @@ class JobMetrics(Collector):
         counts: Mapping[str, Callable[[], int]] = MappingProxyType({}),
         checkpoint: Path | None = None,
         tables: Callable[[], Mapping[str, TableState]] = dict,
+        snapshots: Callable[[], SnapshotFigures] = SnapshotFigures,
+        interval: float | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=True)
-        self._query, self._checkpoint, self._tables = query, checkpoint, tables
+        self._query, self._checkpoint, self._tables, self._snapshots = query, checkpoint, tables, snapshots
+        self._interval, self._has_batch = interval, False
         self._watermark_delay = WatermarkDelay()
         self._before: PlacementSketch | None = None
         self._lock = Lock()
@@ -106,19 +115,26 @@ class JobMetrics(Collector):
         volume = self._volume()
         with self._lock:
             self._count(report)
+            self._has_batch = True
             for gauge in self._gauges.values():
                 gauge.clear()
             self._show_progress(volume)
             self._show_batch(report)
-            self._show_plan(report)
+            self._show_plan(report.pin)
             self._show_placement(report)
             self._show_workers(report.worker_rows)
 
-    def record_idle(self) -> None:
-        """Record that the query has nothing to do."""
+    def record_idle(self, pin: Pin) -> None:
+        """Record that the query has nothing to do, and that its next batch will run under ``pin``."""
         volume = self._volume()
         with self._lock:
             self._show_progress(volume)
+            self._gauges["millrace_plan_info"].clear()
+            self._show_plan(pin)
+            if not self._has_batch:
+                self._histograms["millrace_batch_processing_seconds"].labels(self._query)
+                self._set("millrace_batch_interval_seconds", self._interval)
+                self._set("millrace_source_lag_rows", 0)
 
     def record_gc(self, seconds: Mapping[str, float]) -> None:
         """Add the seconds that the JVMs of each role spent on garbage collection."""
@@ -154,6 +170,10 @@ class JobMetrics(Collector):
                 self._set("millrace_table_current_time_seconds", state.current_at, table)
                 self._set("millrace_table_refresh_interval_seconds", state.interval, table)
                 self._set("millrace_table_rows", state.rows, table)
+            snapshots = self._snapshots()
+            self._set("millrace_snapshot_current_time_seconds", snapshots.current_at)
+            self._set("millrace_snapshot_interval_seconds", snapshots.interval)
+            self._set("millrace_snapshot_seconds", snapshots.seconds)
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:
@@ -205,8 +225,7 @@ class JobMetrics(Collector):
         self._set("millrace_distinct_keys", report.distinct_keys)
         self._set("millrace_watermark_delay_seconds", self._watermark_delay.after(report))
 
-    def _show_plan(self, report: BatchReport) -> None:
-        pin = report.pin
+    def _show_plan(self, pin: Pin | None) -> None:
         if pin is None:
             return
         self._set("millrace_plan_epoch", pin.epoch)

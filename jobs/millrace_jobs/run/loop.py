@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum, auto
 from typing import Any, Literal
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -37,37 +36,14 @@ from millrace_jobs.run.batch_settings import BatchSettings
 from millrace_jobs.run.end_of_input import EndOfInput
 from millrace_jobs.run.failures import Restarts, attributed_to, failed_query, jvm_gone
 from millrace_jobs.run.listener import Event, Listener, Watcher
+from millrace_jobs.run.spark_run import INTERRUPTIONS, SparkRun, StopReason
+from millrace_jobs.run.state_switch import StateSwitch
 from millrace_jobs.run.steering import Steering
-from millrace_jobs.run.wall_clock import WallClock
 from millrace_jobs.session import COUNTS_ROWS
 from millrace_jobs.sources.base import Position, Source
 
 POLL_SECONDS = 0.2
 """Seconds between two polls of the plan source and of a query that is about to stop."""
-
-
-class _StopReason(Enum):
-    """The reasons to stop Spark's query after the running batch."""
-
-    MODE_CHANGED = auto()
-    """The plan wants the other mode: a routed query, or a native one."""
-    CLOCK_SET_BACK = auto()
-    """Spark would wait until the wall clock shows the old time again."""
-    DRAINING = auto()
-    """The run was asked to end."""
-    EXHAUSTED = auto()
-    """The sources have no more records, and will have none."""
-
-
-@dataclass
-class _Stream:
-    """One Spark query of a run, in one mode; ``stop_reason`` is None while batches follow one another."""
-
-    mode: RoutingMode
-    paced: bool
-    closing_time: int | None
-    clock: WallClock = field(default_factory=WallClock)
-    stop_reason: _StopReason | None = None
 
 
 @dataclass
@@ -114,12 +90,14 @@ class RunLoop:
     _steering: Steering = field(init=False)
     _settings: BatchSettings = field(init=False)
     _closing: ClosingWindows = field(init=False)
+    _switch: StateSwitch = field(init=False)
 
     def __post_init__(self) -> None:
         """Set up the session settings and the steering."""
         query, inputs, checkpoint = self.query, self.inputs, self.environment.checkpoint
         self._settings = BatchSettings(query.spec.spark_conf)
         self._closing = ClosingWindows(query.compiled, query.spec)
+        self._switch = StateSwitch(checkpoint)
         self._steering = Steering(
             query.spec,
             inputs.sources,
@@ -216,7 +194,7 @@ class RunLoop:
             True when the input has ended; False to continue with a new query.
         """
         mode = self.query.compiled.mode(self.environment.checkpoint.unfinished_pin() or self._steering.pin)
-        stream = _Stream(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
+        stream = SparkRun(mode, paced=not self.once and closing_time is None, closing_time=closing_time)
         query = self._begin(stream)
         while (terminated := self._take_event()) is None:
             self._require_alive()
@@ -231,11 +209,20 @@ class RunLoop:
             raise self._explained(terminated.exception)
         if stream.stop_reason is None and self._steering.loading.ended():
             return False
+        if stream.stop_reason is StopReason.STATE_SWITCHED:
+            self._switch_state()
         # the plan may have returned to this mode by now, or left it
-        interrupted = stream.stop_reason in (_StopReason.MODE_CHANGED, _StopReason.CLOCK_SET_BACK)
-        return not interrupted and self._matches_plan(mode)
+        ended = stream.stop_reason not in INTERRUPTIONS
+        return ended and self._matches_plan(mode)
 
-    def _begin(self, stream: _Stream) -> StreamingQuery:
+    def _switch_state(self) -> None:
+        """Go on with a copy of the state, if there is one; its last batch has another number than that of the sink."""
+        message = self._switch.switch(lambda: self._draining)
+        with attributed_to(FailureClass.SINK):
+            self.query.sink.prepare(self.environment.checkpoint.last_batch())
+        self.watcher.message(message)
+
+    def _begin(self, stream: SparkRun) -> StreamingQuery:
         """Start Spark's query, whose sources know their instructions before the first batch."""
         self._committed = self.environment.checkpoint.committed_offsets()
         self._streaming_query = None
@@ -246,7 +233,7 @@ class RunLoop:
             self.accepted()
         return self._streaming_query
 
-    def _instruct_sources(self, stream: _Stream) -> None:
+    def _instruct_sources(self, stream: SparkRun) -> None:
         """Write what the next batch runs under; drain the sources if this query is to begin no other batch."""
         for message in self.inputs.tables.messages() if self.inputs.tables is not None else ():
             self.watcher.message(message)
@@ -354,6 +341,7 @@ class RunLoop:
     def _learn_from(self, report: BatchReport) -> None:
         """Adapt to a finished batch, and report it to the watcher."""
         self._restarts.progressed()
+        self._switch.clean_up()
         report = replace(report, results=self._written.pop(report.batch, None))
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
@@ -377,18 +365,20 @@ class RunLoop:
         """Whether the last batch is finished; the loop has already drained the sources, so no other batch can begin."""
         return not query.status["isTriggerActive"] and self.environment.checkpoint.unfinished_pin() is None
 
-    def _reason_to_stop(self, stream: _Stream) -> _StopReason | None:
+    def _reason_to_stop(self, stream: SparkRun) -> StopReason | None:
         """Return why the running batch is to be the last of this query, or None."""
         if stream.paced and stream.clock.set_back() > self.query.spec.batch_interval.seconds:
             self.watcher.message("the clock was set back: starting again, since Spark would wait for the old time")
-            return _StopReason.CLOCK_SET_BACK
+            return StopReason.CLOCK_SET_BACK
         reason = None
         if not self._matches_plan(stream.mode):
-            reason = _StopReason.MODE_CHANGED
+            reason = StopReason.MODE_CHANGED
         elif self._draining:
-            reason = _StopReason.DRAINING
+            reason = StopReason.DRAINING
+        elif stream.paced and self._switch.is_requested():
+            reason = StopReason.STATE_SWITCHED
         elif stream.paced and self._is_exhausted():
-            reason = _StopReason.EXHAUSTED
+            reason = StopReason.EXHAUSTED
         if reason is not None and self._draining:
             self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
         return reason

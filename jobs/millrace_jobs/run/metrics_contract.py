@@ -96,7 +96,10 @@ CONTRACT = (
         "Records that no result counts because the key of their table, or the event time of their window, is NULL.",
     ),
     _metric(
-        "millrace_source_lag_rows", "gauge", "rows", "Records the sources had left when the last batch was planned."
+        "millrace_source_lag_rows",
+        "gauge",
+        "rows",
+        "Records the sources had left when the last batch was planned; 0 if there was nothing to do before the first.",
     ),
     _metric(
         "millrace_source_partition_lag_rows",
@@ -259,6 +262,31 @@ CONTRACT = (
         "What is left of it for the driver; other queries may write there, too.",
     ),
     _metric(
+        "millrace_snapshot_current_time_seconds",
+        "gauge",
+        "seconds",
+        "When the newest automatic snapshot was taken, or found to be of the newest batch, in seconds since 1970; "
+        "absent before the first.",
+    ),
+    _metric(
+        "millrace_snapshot_interval_seconds",
+        "gauge",
+        "seconds",
+        "Time between two automatic snapshots, as snapshots.every says; absent without it.",
+    ),
+    _metric(
+        "millrace_snapshot_seconds",
+        "gauge",
+        "seconds",
+        "Time that the last automatic snapshot took, beside the batches; absent until the driver has taken one.",
+    ),
+    _metric(
+        "millrace_snapshot_failures_total",
+        "counter",
+        "number",
+        "Automatic snapshots that could not be taken; the query goes on.",
+    ),
+    _metric(
         "millrace_run_restarts_total",
         "counter",
         "number",
@@ -267,14 +295,29 @@ CONTRACT = (
     ),
     _metric("millrace_state_updates_total", "counter", "number", "Results whose state changed."),
     _metric("millrace_state_partitions", "gauge", "number", "State partitions, each of which is a task of the merge."),
-    _metric("millrace_plan_epoch", "gauge", "number", "Epoch of the plan that the last batch ran under."),
-    _metric("millrace_plan_workers", "gauge", "number", "Workers (n) in the plan of the last batch."),
-    _metric("millrace_plan_replicas", "gauge", "number", "Partitioner replicas (m) in the plan of the last batch."),
+    _metric(
+        "millrace_plan_epoch",
+        "gauge",
+        "number",
+        "Epoch of the plan of the last batch, or of the next one while there is nothing to do.",
+    ),
+    _metric(
+        "millrace_plan_workers",
+        "gauge",
+        "number",
+        "Workers (n) in the plan of the last batch, or of the next one while there is nothing to do.",
+    ),
+    _metric(
+        "millrace_plan_replicas",
+        "gauge",
+        "number",
+        "Partitioner replicas (m) in the plan of the last batch, or of the next one while there is nothing to do.",
+    ),
     _metric(
         "millrace_plan_info",
         "gauge",
         "number",
-        "Always 1; the label algorithm names the partitioner in the plan of the last batch.",
+        "Always 1; the label algorithm names the partitioner in the plan of the last batch, or of the next one.",
         Label("algorithm", tuple(Algorithm)),
     ),
     _metric(

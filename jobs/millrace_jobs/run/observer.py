@@ -183,7 +183,7 @@ class Observer:
         """Report an idle query: a sign of life, under this pin."""
         self.health.computed()
         self.history.idle()
-        self.metrics.record_idle()
+        self.metrics.record_idle(pin)
         self._record_counts()
         self.platform.idle(pin)
         if self.waiting:

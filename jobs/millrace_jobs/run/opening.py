@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,15 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.dedicated.processes import ReplicaProcesses
 from millrace_jobs.lookups.check import StoreCheck
 from millrace_jobs.plan.plan_source import PlanSource
-from millrace_jobs.run.inputs import open_sources, read_static_tables, require_other_places, require_outside
+from millrace_jobs.run.automatic_snapshots import AutomaticSnapshots
+from millrace_jobs.run.endpoints import Endpoints
+from millrace_jobs.run.inputs import read_static_tables, require_other_places, require_outside
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.run.reports import RunReports
+from millrace_jobs.run.server_checks import PATIENCE, ServerChecks
 from millrace_jobs.run.table_refresh import RefreshedTables
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import TABLE
-from millrace_jobs.sinks.outputs import check_sinks
 from millrace_jobs.sources.base import Source
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class RunSetup:
         step: is called with what the start does next, for its users to see.
         lookups_port: port on this machine for look-ups; 0 for any free one.
         service_port: port for look-ups by other pods; None outside a cluster.
+        endpoints: what opens the sources and sinks.
     """
 
     query: StreamQuery
@@ -62,6 +65,7 @@ class RunSetup:
     step: Callable[[str], None] = lambda _: None
     lookups_port: int = 0
     service_port: int | None = None
+    endpoints: Endpoints = field(default_factory=Endpoints)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class OpenedRun:
     """A run whose checkpoint is held, whose sources are open, and for which Spark has started."""
 
     checkpoint: Checkpoint
+    snapshots: AutomaticSnapshots
     sources: Mapping[str, Source]
     tables: RefreshedTables
     static_tables: Mapping[str, pa.Table]
@@ -91,23 +96,39 @@ def open_checkpoint(setup: RunSetup) -> Checkpoint:
 def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
     """Start Spark, for sources and a sink that can be used."""
     spec = setup.query.spec
-    sources = open_sources(spec, checkpoint.root / "sources", setup.workspace)
+    snapshots = _automatic_snapshots(setup, checkpoint)
+    sources = setup.endpoints.sources(spec, checkpoint, setup.workspace)
     tables = RefreshedTables(spec, checkpoint.root / "tables", setup.workspace, checkpoint.oldest_contents)
     setup.at_end.callback(tables.close)
     tables.begin()
     static_tables = read_static_tables(spec, setup.workspace, setup.display.message)
     require_outside(spec, checkpoint.root)
     require_other_places(spec, sources)
-    check_sinks(spec)
+    setup.endpoints.check_sinks(spec)
+    servers = ServerChecks(sources, setup.endpoints.server_checks(spec))
     processes = _replica_processes(setup)
     copies = setup.platform.copies(checkpoint)
     store_check = _store_check(setup, copies)
+    servers.wait(setup.stop_requested, PATIENCE)
     setup.step("starting Spark")
     reports = RunReports(setup.query, str(checkpoint.root), setup.display.message)
     setup.at_end.callback(reports.close)
     spark = setup.session(checkpoint.state_partitions, reports.query)
     reports.spark_started(spark)
-    return OpenedRun(checkpoint, sources, tables, static_tables, processes, copies, store_check, reports, spark)
+    servers.require_accepted()
+    return OpenedRun(
+        checkpoint, snapshots, sources, tables, static_tables, processes, copies, store_check, reports, spark
+    )
+
+
+def _automatic_snapshots(setup: RunSetup, checkpoint: Checkpoint) -> AutomaticSnapshots:
+    """Return the snapshots of the run; the one before a change is taken while Spark starts."""
+    wanted, message, requests = setup.query.spec.snapshots, setup.display.message, setup.platform.snapshot_requests()
+    snapshots = AutomaticSnapshots(checkpoint.root, wanted, message, lambda: checkpoint.lost is not None, requests)
+    setup.at_end.callback(snapshots.close)
+    if wanted is not None and checkpoint.last_batch().committed is not None:
+        snapshots.before(setup.query)
+    return snapshots
 
 
 def _replica_processes(setup: RunSetup) -> ReplicaProcesses:

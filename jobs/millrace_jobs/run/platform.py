@@ -17,6 +17,7 @@ from millrace_jobs.dedicated.processes import LocalReplicas, ReplicaProcesses
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanFile, PlanSource, pin_of
+from millrace_jobs.run.requested_snapshots import SnapshotRequests
 from millrace_jobs.session import ExecutorState, local_session
 
 
@@ -55,6 +56,9 @@ class Platform(Protocol):
 
     def executors(self) -> ExecutorState | None:
         """Return the executors; None where tasks run in this process."""
+
+    def snapshot_requests(self) -> SnapshotRequests | None:
+        """Return who asks for snapshots while the query runs; None where nothing does."""
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Handle the start of the first batch; ``partitions`` is the number of state partitions."""
@@ -111,6 +115,9 @@ class OneProcess:
     def executors(self) -> ExecutorState | None:
         """Return None: tasks run in this process."""
         return None
+
+    def snapshot_requests(self) -> None:
+        """Return None: on this machine, millrace snapshot takes them."""
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Do nothing: one process has no operator to notify."""

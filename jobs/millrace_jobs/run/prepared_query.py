@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -14,14 +15,17 @@ from millrace_jobs.pipeline.refreshed_tables import refreshed_table
 from millrace_jobs.queries.compile import compile_query
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.results import lookup_columns, output_keys
-from millrace_jobs.queries.state_layout import continue_from, spec_to_continue
+from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.queries.state_layout import continue_from, recorded_aggregates, spec_to_continue, windows_after
 from millrace_jobs.run.failures import attributed_to
 from millrace_jobs.run.inputs import user_schemas
 from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.opening import OpenedRun, RunSetup, close_at_end
 from millrace_jobs.run.plans import AUTO_IS_INLINE, unused_algorithm
+from millrace_jobs.run.state_widening import added_aggregates, layout_with, widen_state
 from millrace_jobs.sinks.base import Sink
-from millrace_jobs.sinks.outputs import open_sinks, remove_unused
+from millrace_jobs.sinks.connector import SinkContext
+from millrace_jobs.sinks.outputs import remove_unused
 from millrace_jobs.sources.base import Source
 
 
@@ -54,7 +58,10 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
     setup.step("compiling the query")
     spark, checkpoint, tables = opened.spark, opened.checkpoint, opened.tables
     spec = spec_to_continue(setup.spec, checkpoint.layout)
-    compiled = compile_query(spark, spec, user_schemas(setup.spec, opened.sources))
+    compiled, native = _continued(setup, opened, checkpoint.layout)
+    added = added_aggregates(compiled, checkpoint.layout)
+    if added:
+        compiled, native = _continued(setup, opened, layout_with(spark, checkpoint, added))
     for name, rows in opened.static_tables.items():
         spark.createDataFrame(rows).persist().createOrReplaceTempView(name)
     tables.wait(setup.stop_requested)
@@ -65,7 +72,6 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
     for name, (columns, place, size) in tables.tables().items():
         table = refreshed_table(spark, name, columns, place, checkpoint.spark, size)
         table.createOrReplaceTempView(name)
-    compiled, native = continue_from(compiled, spec.query.sql, checkpoint.layout)
     if native is not None:
         setup.display.message(native)
     elif spec is not setup.spec:
@@ -79,7 +85,25 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
         opened.store_check.wait(setup.stop_requested)
         if setup.stop_requested():
             return None
+    if opened.snapshots.is_taking_one:
+        setup.step("taking a snapshot before the change")
+    opened.snapshots.wait(setup.stop_requested)  # from here on, the checkpoint is changed
+    if setup.stop_requested():
+        return None
+    if added:
+        assert isinstance(compiled.execution, Routed)
+        setup.step("adding aggregates to the state")
+        setup.display.message(widen_state(spark, checkpoint, compiled.execution))
     return prepare_sink(setup, opened, compiled)
+
+
+def _continued(
+    setup: RunSetup, opened: OpenedRun, layout: Mapping[str, Any] | None
+) -> tuple[CompiledQuery, str | None]:
+    """Compile the query in the form that can read a state of this layout; the second part is ``continue_from``'s."""
+    spec, schemas = spec_to_continue(setup.spec, layout), user_schemas(setup.spec, opened.sources)
+    compiled = compile_query(opened.spark, spec, schemas, recorded_aggregates(layout), windows_after(layout))
+    return continue_from(compiled, spec.query.sql, layout)
 
 
 def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PreparedQuery:
@@ -89,7 +113,7 @@ def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) ->
     if opened.copies is not None:
         remove_unused(opened.copies, setup.spec, keys, has_rows=opened.store_check is not None)
     lookups, table = None, setup.query.spec.sink.table
-    if table is not None and not table.by_partition:
+    if table is not None and not table.by_partition and setup.endpoints.has_lookups:
         columns = lookup_columns(compiled, keys["spec"], setup.spec)
         has_history, name = keys["spec"].versioned, setup.query.name
         rows = None if opened.store_check is None else opened.copies
@@ -104,9 +128,10 @@ def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) ->
         setup.at_end.callback(lookups.close)
     view, show = None if lookups is None else lookups.view, setup.display.table
     partitions = compiled.execution.result_partitions(checkpoint.state_partitions)
-    sink = open_sinks(
-        setup.query, keys, checkpoint.id, show, view, compiled.result, opened.copies, partitions=partitions
+    context = SinkContext(
+        setup.query, keys["spec"], checkpoint.id, show, view, compiled.result, opened.copies, partitions
     )
+    sink = setup.endpoints.sink(compiled, keys, context)
     close_at_end(setup, sink, checkpoint)
     checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
     with attributed_to(FailureClass.SINK):

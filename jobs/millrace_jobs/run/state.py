@@ -1,5 +1,7 @@
 """The commands on the state of a query: ``millrace state show``, and ``millrace state repartition`` for a stopped one.
 
+``running_state`` repartitions the state of a running query.
+
 Spark repartitions in a separate batch, which reads no records, writes no results, and keeps the offsets, the plan and
 the watermark of the batch before it. A query cannot start from half of that batch. So the batch runs in a copy of
 Spark's checkpoint, which replaces the original once it is complete (``spark_folder``). Spark takes the number of
@@ -72,6 +74,7 @@ def repartition(query: StreamQuery, partitions: int, *, debug: bool = False) -> 
         raise _no_state(checkpoint)
     checkpoint.open(query)
     try:
+        require_state(checkpoint)
         _require_finished_batches(checkpoint)
         before = checkpoint.state_partitions
         if before != partitions:
@@ -95,7 +98,7 @@ def replace_state(spark: SparkSession, checkpoint: Checkpoint, partitions: int) 
         MillraceError: the checkpoint cannot be copied or replaced, Spark cannot repartition, or the lease is lost.
     """
     with _copy_of(checkpoint) as copy:
-        _repartition(spark, copy, partitions)
+        repartition_copy(spark, copy, partitions)
         checkpoint.require_lease()
         try:
             checkpoint.replace_spark(copy)
@@ -129,7 +132,12 @@ def _hint(checkpoint: Checkpoint) -> str:
     return "free some space there, and let this user write to it"
 
 
-def _repartition(spark: SparkSession, copy: Path, partitions: int) -> None:
+def repartition_copy(spark: SparkSession, copy: Path, partitions: int) -> None:
+    """Let Spark repartition the state in a copy of its part of a checkpoint.
+
+    Raises:
+        MillraceError: Spark cannot do it.
+    """
     try:
         with plainly_named(copy) as path:
             spark._streamingCheckpointManager.repartition(str(path), partitions)
@@ -140,18 +148,22 @@ def _repartition(spark: SparkSession, copy: Path, partitions: int) -> None:
         raise jvm_gone() from None
 
 
-def _require_finished_batches(checkpoint: Checkpoint) -> None:
-    """Raise MillraceError unless every batch that was begun is finished and the query keeps state."""
-    last = checkpoint.last_batch()
-    if last.begun is None:
+def require_state(checkpoint: Checkpoint) -> None:
+    """Raise MillraceError unless a batch was finished or begun, and the query keeps state."""
+    if checkpoint.last_batch().begun is None:
         raise _no_state(checkpoint)
+    if not (checkpoint.spark / "state").is_dir():
+        hint = "only aggregations, joins and the like have state to repartition"
+        raise MillraceError(Problem("the query keeps no state", hint))
+
+
+def _require_finished_batches(checkpoint: Checkpoint) -> None:
+    """Raise MillraceError unless every batch that was begun is finished."""
+    last = checkpoint.last_batch()
     if last.unfinished is not None:
         message = f"batch {last.unfinished} of the checkpoint {checkpoint.root} was begun and is not finished"
         hint = "run the query again, end it with Ctrl-C after a batch, then repeat this command"
         raise MillraceError(Problem(message, hint))
-    if not (checkpoint.spark / "state").is_dir():
-        hint = "only aggregations, joins and the like have state to repartition"
-        raise MillraceError(Problem("the query keeps no state", hint))
 
 
 def _no_state(checkpoint: Checkpoint) -> MillraceError:

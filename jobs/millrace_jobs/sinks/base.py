@@ -50,11 +50,19 @@ class LastBatch:
     """The last batches of earlier runs in Spark's log: the last one begun and the last one committed.
 
     ``elsewhere`` is true if those runs wrote to another sink, so that this sink need not know their batches.
+    ``results`` is the number under which sinks know the last committed batch, if a repartition has given it another.
     """
 
     begun: int | None
     committed: int | None
     elsewhere: bool = False
+    results: int | None = None
+
+    @property
+    def known(self) -> int:
+        """The last batch that sinks must know of; ``NO_BATCH`` before the first."""
+        committed = NO_BATCH if self.committed is None else self.committed
+        return committed if self.results is None else self.results
 
     @property
     def unfinished(self) -> int | None:

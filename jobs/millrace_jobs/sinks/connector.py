@@ -69,6 +69,13 @@ class SinkConnector(Protocol[_Kind]):
         """
         return
 
+    def check_server(self, spec: _Kind) -> None:
+        """Ask the server of a sink whether it takes results; change nothing. Called in a thread, while Spark starts.
+
+        Raises MillraceError if it does not; a TransientError counts for nothing. The sink's ``prepare`` checks all.
+        """
+        return
+
     def open(self, spec: _Kind, context: SinkContext) -> Sink:
         """Return the sink; it writes nothing and contacts no server before its ``prepare``."""
         ...

@@ -15,9 +15,10 @@ Local copies of the query's tables are in one folder:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,16 @@ def check_sinks(spec: Spec) -> None:
     for field, output in spec.outputs.items():
         with errors_of(field):
             _connector(output.sink).check(output.sink.given)
+
+
+def server_checks(spec: Spec) -> Iterator[Callable[[], None]]:
+    """Return the checks of the sinks' servers, for which Spark need not run; each raises what ``check_sinks`` does."""
+
+    def check(field: str, sink: SinkSpec) -> None:
+        with errors_of(field):
+            _connector(sink).check_server(sink.given)
+
+    return (partial(check, field, output.sink) for field, output in spec.outputs.items())
 
 
 def open_sinks(

@@ -94,6 +94,13 @@ class Source(Protocol):
         kind = type(self)
         return {k: v for k, v in self.__dict__.items() if not isinstance(getattr(kind, k, None), cached_property)}
 
+    def check_server(self) -> None:
+        """Ask the server of a source whether it has what a new query reads; store nothing. Called while Spark starts.
+
+        Raises MillraceError if it has not, or refuses the login; a TransientError counts for nothing.
+        """
+        return
+
     def initial(self) -> Position:
         """Return the position before the first record."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 from sqlglot.dialects.spark import Spark
 
 from millrace_api.errors import MillraceError, Problem
@@ -43,12 +44,25 @@ class Columns:
     """Columns of records: their schema, and how times are written that are numbers, by column.
 
     ``text_times`` are columns of text that seem to be times, with the likely pattern; empty if it is not known.
+    ``uneven`` is how many of the first records have another number of fields than the header.
     """
 
     schema: pa.Schema
     time_formats: dict[str, str]
     delimiter: str
     text_times: dict[str, str]
+    uneven: int = 0
+
+    def with_time(self, name: str) -> Columns:
+        """Return these columns with a text time as a TIMESTAMP that is read by its likely pattern."""
+        index = self.schema.get_field_index(name)
+        others = {other: pattern for other, pattern in self.text_times.items() if other != name}
+        return replace(
+            self,
+            schema=self.schema.set(index, pa.field(name, TIMESTAMP)),
+            time_formats=self.time_formats | {name: self.text_times[name]},
+            text_times=others,
+        )
 
     @property
     def ddl(self) -> str:
@@ -118,6 +132,7 @@ def columns_of_file(file: Path) -> Columns:
 
     Texts that are all times in ISO 8601 are TIMESTAMP, and so are whole numbers in a column named like a time, such as
     ``created_at``, that are times of this century. Digits of which some begin with 0, such as postal codes, are STRING.
+    A few CSV records with another number of fields than the header are left out.
 
     Raises:
         MillraceError: the file does not exist, or its columns cannot be inferred.
@@ -125,12 +140,17 @@ def columns_of_file(file: Path) -> Columns:
     format = format_of(file)
     hint = "correct the file, or write the query by hand: docs/reference/streamquery.md"
     delimiter = _delimiter(file) if format == "csv" else ","
-    schema = inferred_schema(str(file), format, delimiter=delimiter, nested=True, hint=hint)
+    uneven: list[pa.csv.InvalidRow] = []
+    schema = inferred_schema(str(file), format, delimiter=delimiter, nested=True, hint=hint, uneven=_skip)
     formats: dict[str, str] = {}
     text_times: dict[str, str] = {}
     _require_columns(schema.names, file)
     if format != "parquet":
-        records = first_records(str(file), format, delimiter=delimiter, hint=hint)
+        records = first_records(
+            str(file), format, delimiter=delimiter, hint=hint, uneven=lambda row: _skip(row, uneven.append)
+        )
+        if len(uneven) > records.num_rows:  # not a few bad records: the delimiter or the header is not what it seems
+            first_records(str(file), format, delimiter=delimiter, hint=hint)
         if format == "csv":
             schema = _with_codes(schema, str(file), delimiter, hint)
         fields = []
@@ -146,7 +166,12 @@ def columns_of_file(file: Path) -> Columns:
             if written:
                 formats[field.name] = written
         schema = pa.schema(fields)
-    return Columns(schema, formats, delimiter, text_times)
+    return Columns(schema, formats, delimiter, text_times, len(uneven))
+
+
+def _skip(row: pa.csv.InvalidRow, note: Callable[[pa.csv.InvalidRow], object] = lambda _: None) -> str:
+    note(row)
+    return "skip"
 
 
 def _delimiter(file: Path) -> str:
@@ -180,7 +205,7 @@ def _require_columns(names: list[str], file: Path) -> None:
 def _with_codes(schema: pa.Schema, path: str, delimiter: str, hint: str) -> pa.Schema:
     """Return the schema of a CSV file with STRING for whole numbers of which some are written with a leading 0."""
     numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
-    texts = first_records(path, "csv", delimiter=delimiter, hint=hint, texts=numbers) if numbers else None
+    texts = first_records(path, "csv", delimiter=delimiter, hint=hint, texts=numbers, uneven=_skip) if numbers else None
     for name in numbers:
         assert texts is not None
         if any(_LEADING_ZERO.match(text) for text in texts.column(name).unique().to_pylist() if text is not None):

@@ -38,7 +38,7 @@ class Answers:
 
     def text(self, file: Path) -> str:
         """Return the YAML of the query for a file of this name."""
-        name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:40].strip("-") or "query"
+        name = query_name(file)
         servers = _quoted(self.bootstrap_servers)
         if self.input is not None:
             other = self.columns.delimiter if self.columns.delimiter != "," else ""
@@ -64,6 +64,8 @@ class Answers:
         ]
         if self.columns.time_formats:
             lines.append(f"      timeFormats: {json.dumps(self.columns.time_formats, ensure_ascii=False)}")
+        if self.columns.uneven:
+            lines.append(f"      corruptRecords: {{policy: DeadLetter, path: {rejected_folder(name)}}}")
         if self.window:
             lines.append(f"      watermark: {{column: {_quoted(self.time)}, delay: 10m}}  # how late a record may be")
         lines += ["  query:", "    sql: |", *(f"      {line}" for line in self._sql())]
@@ -95,6 +97,16 @@ class Answers:
         if self.output == CONSOLE:
             return "console: {}  # shows 20 rows of each batch; {rows: 1000} shows more"
         return f"files: {{path: {_quoted(self.output)}, format: csv}}"
+
+
+def query_name(file: Path) -> str:
+    """Return the name of the query that a file of this name gets."""
+    return re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-")[:40].strip("-") or "query"
+
+
+def rejected_folder(name: str) -> str:
+    """Return the folder for records of a query that cannot be read."""
+    return f"rejected/{name}"
 
 
 def _quoted(text: str) -> str:

@@ -154,7 +154,12 @@ class ObjectPath:
 
     def tag(self) -> str:
         """Return the tag of this version of the object."""
-        return str(self._head()["e_tag"])
+        return self.size_and_tag()[1]
+
+    def size_and_tag(self) -> tuple[int, str]:
+        """Return the size of the object in bytes, and the tag of this version of it."""
+        found = self._head()
+        return found["size"], str(found["e_tag"])
 
     def open(self) -> BufferedReader:
         """Return the content of the object as a stream, of which parts are fetched when they are read."""

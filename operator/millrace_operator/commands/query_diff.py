@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.changes import ChangeVerdict
 from millrace_api.model.connections import ConnectionSpec
 from millrace_api.model.deployment import Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.status import ConditionStatus, ConditionType, Phase, Status
 from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
+from millrace_api.model.upgrade import UpgradeSpec
 from millrace_api.validation.connections import Connections, resolve
 from millrace_api.validation.evolution import compare
 from millrace_api.validation.loading import connections_beside, load_queries, locate, query_documents, read_query
@@ -25,12 +27,14 @@ from ..kube.object_api import OWNED
 from ..lifecycle.autoscaling.scaling_inputs import scaling_inputs
 from ..lifecycle.query_view import PAUSES, QueryView
 from ..lifecycle.refusals import NameTakenError
+from ..lifecycle.shadow import is_asked_for
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest, Owner
 from ..resources.partitioner import Partitioners
 from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
-from ..resources.spec_changes import FieldChange, revision, spec_changes
+from ..resources.shadow import COMPARED, RUNS, longest_seconds
+from ..resources.spec_changes import FieldChange, replaced_fields, revision, spec_changes
 from .cluster import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
 from .dry_run import dry_run
 from .user_queries import RESOURCE, UserQueries
@@ -156,14 +160,21 @@ class _Diff:
     def _effects(self, before: StreamQuery, view: QueryView) -> Iterator[tuple[str, str]]:
         old, new, status = before.spec, self._after.spec, view.status
         forbidden, remarks = compare(before, self._after)
-        self._refused += [f"by the driver: {each.field}: the checkpoint was made {each}" for each in forbidden]
+        self._refused += [
+            f"by the driver: {each.field}: the checkpoint was made {each}; {each.verdict}: {each.verdict.advice}"
+            for each in forbidden
+        ]
         for remark in remarks:
-            yield "state", remark
+            yield "state", f"{ChangeVerdict.POSSIBLE}: {remark}"
         replaced = is_replaced(old, new, status)
         running = not old.suspend and status.phase is not Phase.SUSPENDED
         if status.rejected is not None and status.rejects(revision(old)):
-            message = "the spec on the cluster was rolled back, and the last healthy one runs"
+            done = "was rolled back" if status.rejected.verdict is None else "is not followed"
+            message = f"the spec on the cluster {done}, and the last healthy one runs"
             yield "rejected", f"{message}: {status.rejected.message}"
+        compared = [field for field in replaced_fields(old, new) if field in COMPARED]
+        if replaced and running and not new.suspend and is_asked_for(new) and compared:
+            yield "upgrade", comparison(new.upgrade or UpgradeSpec(), compared)
         if new.suspend and running:
             yield "driver", "ends after its running batch; results stop until the query is resumed"
         elif replaced and running:
@@ -216,6 +227,16 @@ def is_replaced(old: Spec, new: Spec, status: Status) -> bool:
         return False  # a spec that was rolled back is not tried again at once
     runs = None if status.driver is None else status.driver.revision
     return wanted != (runs or revision(old))
+
+
+def comparison(upgrade: UpgradeSpec, fields: Sequence[str]) -> str:
+    """Return what is compared before these fields replace the driver, and what that costs at most."""
+    then = "whatever differs" if upgrade.expect_changes else "if the results are equal and come as fast"
+    return (
+        f"both versions run on the same records first, for {', '.join(fields)}: at most {upgrade.records:,} records, "
+        f"or as many as the old one reads in {upgrade.duration}, in {RUNS} runs and {longest_seconds(upgrade) // 60} "
+        f"minutes at most, in a pod with the memory of a driver and an executor; the driver is replaced {then}"
+    )
 
 
 def pause(status: Status) -> str:

@@ -16,6 +16,7 @@ from millrace_api.model.streamquery import QUERY_LABEL
 from ..lifecycle.reconcile import ChangeForbiddenError
 from ..lifecycle.refusals import NameTakenError, ObjectRefusedError, PodRefusedError, QuotaExceededError
 from ..resources.auth import auth_secret
+from ..resources.gangs import POD_GROUP, POD_GROUP_API
 from ..resources.names import MANAGER, Manifest, Owner
 from .client import APPLY, MERGE, Client, ResourceKind, pages, server_message
 
@@ -32,6 +33,9 @@ OWNED = (
 )
 """Kinds of objects that queries own."""
 
+POD_GROUPS = ResourceKind(POD_GROUP, f"apis/{POD_GROUP_API}", "podgroups")
+"""Volcano's groups of pods: applied where a query asks for them, and not watched, since few clusters serve them."""
+
 LIMITING = (
     ResourceKind("ResourceQuota", "api/v1", "resourcequotas"),
     ResourceKind("LimitRange", "api/v1", "limitranges"),
@@ -41,7 +45,7 @@ LIMITING = (
 _SECRETS = ResourceKind("Secret", "api/v1", "secrets")
 """Made and deleted, and never read or watched."""
 
-_KINDS = {kind.name: kind for kind in OWNED}
+_KINDS = {kind.name: kind for kind in (*OWNED, POD_GROUPS)}
 
 _OF_NONE = "1"
 """Version that no object has: an apply with it creates an object, and is a conflict where there is one already."""
@@ -56,6 +60,13 @@ _REFUSALS = (*_FAULTS, HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR)
 _SAYS_NOTHING = ('cannot create resource "pods"', "does not support dry run")
 """Parts of messages about a dry run that say nothing about the pod."""
 
+_UNKNOWN_KIND = "page not found"
+"""Message about a kind that the API server does not serve; a missing namespace has another one."""
+
+_NO_VOLCANO = (
+    f"this cluster serves no {POD_GROUP} of {POD_GROUP_API}: install Volcano, or name another scheduler in "
+    "spec.scheduling"
+)
 _UNTYPED = "failed to create typed patch object"
 """Message of server-side apply about unknown fields, which it reports as an internal error."""
 
@@ -70,7 +81,8 @@ class ObjectApi:
         """Create an object by server-side apply and return it, or the one there is, if it is the owner's.
 
         That one has not been seen by the watches yet, or never will be, because it has lost the label that they select;
-        then it gets it again. Another's object is left alone, also if it was created a moment ago.
+        then it gets it again. Another's object is left alone, also if it was created a moment ago. A PodGroup is not
+        watched, so the one there is gets updated.
 
         Raises:
             ObjectRefusedError: the API server rejects the object.
@@ -85,7 +97,7 @@ class ObjectApi:
                 raise
         if not owner.owns(found):
             raise NameTakenError(kind.name, metadata["name"])
-        if QUERY_LABEL in (found["metadata"].get("labels") or {}):
+        if kind is not POD_GROUPS and QUERY_LABEL in (found["metadata"].get("labels") or {}):
             return {**kind.type_meta, **found}
         return self.apply(manifest | {"metadata": metadata | {"uid": found["metadata"]["uid"]}}, dry_run=dry_run)
 
@@ -122,12 +134,24 @@ class ObjectApi:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
-        """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
-        path = _KINDS["ConfigMap"].path(owner.namespace, name)
+    def drop(self, found: Manifest) -> None:
+        """Delete an object that was observed, and no later one of its name, if it is there."""
+        metadata = found["metadata"]
+        path = _KINDS[found["kind"]].path(metadata["namespace"], metadata["name"])
         try:
-            self._client.request("DELETE", path, {}, {"preconditions": {"uid": uid}})
+            self._client.request("DELETE", path, {}, {"preconditions": {"uid": metadata["uid"]}})
         except ApiException as error:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                raise
+
+    def drop_pod_group(self, owner: Owner) -> None:
+        """Delete the PodGroup that has the name of a query, if it is there and the query's."""
+        try:
+            found = self._find(POD_GROUPS, {"name": owner.name, "namespace": owner.namespace})
+            if found is not None and owner.owns(found):
+                path, uid = POD_GROUPS.path(owner.namespace, owner.name), found["metadata"]["uid"]
+                self._client.request("DELETE", path, {}, {"preconditions": {"uid": uid}})
+        except ApiException as error:  # also where Volcano's CRD is gone
             if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
 
@@ -182,6 +206,9 @@ class ObjectApi:
         try:
             return self._client.request("PATCH", path, query, manifest, APPLY)
         except ApiException as error:
+            is_unknown = error.status == HTTPStatus.NOT_FOUND and _UNKNOWN_KIND in str(error.body)
+            if is_unknown and manifest["kind"] == POD_GROUP:
+                raise ObjectRefusedError(_NO_VOLCANO) from None
             raise _refusal(error) from None
 
 

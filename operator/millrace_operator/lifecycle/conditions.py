@@ -30,6 +30,8 @@ class ReadyReason(StrEnum):
     """The driver ends after its running batch."""
     DEPLOYING = "Deploying"
     """The driver is not ready yet; the message says what it waits for."""
+    QUEUED = "Queued"
+    """The driver, or an executor without which the first batch does not run, waits in a batch scheduler's queue."""
     FIRST_BATCH = "FirstBatch"
     """The driver runs its first batch on the executors that the plan wants."""
     RUNNING = "Running"
@@ -65,6 +67,8 @@ class ProgressingReason(StrEnum):
     """The driver ends after its running batch, because ``spec.suspend`` is true."""
     REPLACING = "Replacing"
     """The driver ends after its running batch, and another one continues from its checkpoint."""
+    COMPARING = "Comparing"
+    """The changed spec is compared with the one that runs, and is followed if their results are equal."""
     ROLLING_BACK = "RollingBack"
     """A spec did not become healthy, and the last healthy one replaces it."""
     BACKING_OFF = "BackingOff"
@@ -86,6 +90,8 @@ class DegradedReason(StrEnum):
     """Nothing is wrong."""
     ROLLED_BACK = "RolledBack"
     """A spec did not become healthy, and the last healthy one runs instead."""
+    UPGRADE_REJECTED = "UpgradeRejected"
+    """A changed spec is not followed, since its comparison with the last healthy one, which runs, was not passed."""
     QUOTA_EXCEEDED = "QuotaExceeded"
     """Pods are missing, and a quota of the namespace leaves no room for them."""
     POD_REFUSED = "PodRefused"
@@ -94,6 +100,8 @@ class DegradedReason(StrEnum):
     """More than two executors of the driver's run failed within ten minutes; Spark replaces them forever."""
     EXECUTORS_PENDING = "ExecutorsPending"
     """Fewer executors run than the plan wants, one pod for more than two minutes; the message has what it waits for."""
+    EXECUTORS_QUEUED = "ExecutorsQueued"
+    """As ``ExecutorsPending``, and the pod waits in the queue of the batch scheduler that ``spec.scheduling`` names."""
     REPLICA_FAILED = "ReplicaFailed"
     """A partitioner replica in a pod of its own failed at least twice in a row, with an error of no other class."""
     REPLICAS_NOT_READY = "ReplicasNotReady"
@@ -119,11 +127,15 @@ def condition(
 
 
 def merged(before: Iterable[Condition], current: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Return ``before`` updated with ``current``, ordered by type; an unchanged status keeps its transition time."""
+    """Return ``before`` updated with ``current``, ordered by type; an unchanged status keeps its transition time.
+
+    A wait for quota is another trouble than what follows it, so that does not count from when the wait began.
+    """
     result = {each.type: each for each in before}
     for each in current:
         old = result.get(each.type)
-        if old is not None and old.status is each.status:
+        waited = old is not None and old.reason == DegradedReason.EXECUTORS_QUEUED != each.reason
+        if old is not None and old.status is each.status and not waited:
             each = each.model_copy(update={"last_transition_time": old.last_transition_time})
         result[each.type] = each
     return tuple(result[type] for type in ConditionType if type in result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from millrace_api.model.snapshots import SnapshotRequestState
 from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
 
 from .chains.chain_status import UpstreamReason
@@ -32,7 +33,9 @@ class StatusEvent(NamedTuple):
 
 
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
-    """Yield events for a new reason of Ready, a new Degraded condition, a cycle, and a new scaling decision.
+    """Yield events for a new reason of Ready, of Degraded or of a cycle, a scaling decision and a snapshot's end.
+
+    Also for a comparison that lets a changed spec take over; one that does not degrades the query.
 
     That a new query is deployed is no news to its user, and only logged.
     """
@@ -46,9 +49,25 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     upstream = _changed(before, now, ConditionType.UPSTREAM_READY)
     if upstream is not None and upstream.reason == UpstreamReason.CYCLE:
         yield StatusEvent(True, upstream.reason, upstream.message)
+    if (upgrade := now.upgrade) is not None and now.rejected is None and upgrade != before.upgrade and upgrade.verdict:
+        yield StatusEvent(False, "UpgradeFollowed", f"{upgrade.verdict}: {upgrade.message}")
     scaling = now.last_scaling
     if scaling is not None and (before.last_scaling is None or before.last_scaling.time != scaling.time):
         yield StatusEvent(False, scaling.reason, scaling.message)
+    yield from _of_requested_snapshot(before, now)
+
+
+def _of_requested_snapshot(before: Status, now: Status) -> Iterator[StatusEvent]:
+    """Yield the event for the end of a snapshot, or of its removal, that was asked for."""
+    request = None if now.snapshots is None else now.snapshots.request
+    if request is None or not request.state.is_final:
+        return
+    earlier = None if before.snapshots is None else before.snapshots.request
+    if earlier is not None and earlier.identity == request.identity and earlier.state.is_final:
+        return
+    failed = request.state is SnapshotRequestState.FAILED
+    ended = "SnapshotRemoved" if request.removes else "SnapshotTaken"
+    yield StatusEvent(failed, "SnapshotFailed" if failed else ended, request.message)
 
 
 def _changed(before: Status, now: Status, type: ConditionType) -> Condition | None:

@@ -15,6 +15,7 @@ from typing import Any
 from millrace_api.model.streamquery import KIND, QUERY_LABEL
 from millrace_api.validation.connections import references
 
+from ..resources.gangs import POD_GROUP
 from ..resources.names import Manifest
 from ..resources.permissions import Permissions
 from .connections.seen_connections import SeenConnections
@@ -150,6 +151,9 @@ class ObservationCache:
         """Store an object with a query's label; return the query's key."""
         key, failed, now = _query_of(body), FailedExecutor.of(body), KeptObject(body)
         with self._lock:
+            if body["kind"] == POD_GROUP:
+                self._note_unwatched(key, body)
+                return key
             if self._is_gone(key, now):
                 return key
             record, at = self._records[key], _key_of(body)
@@ -212,6 +216,7 @@ class ObservationCache:
         with self._lock:
             record = self._record(key)
             found, objects = record.query, dict(record.objects)
+            objects |= {} if record.memory is None else record.memory.unwatched
             limits = list(self._limits.get(key.namespace, {}).values())
             failed, is_kept = record.failed, record.is_kept
         if found is None:
@@ -298,6 +303,12 @@ class ObservationCache:
     def _record(self, key: QueryKey) -> _SeenQuery:
         """Return what is known of a query, without adding it."""
         return self._records.get(key) or _SeenQuery()
+
+    def _note_unwatched(self, key: QueryKey, body: Manifest) -> None:
+        """Remember an object that no watch reports for as long as its query exists, as nothing reports its end."""
+        memory = self._record(key).memory
+        if memory is not None and any(each["uid"] == memory.uid for each in body["metadata"]["ownerReferences"]):
+            memory.unwatched[_key_of(body)] = KeptObject(body)
 
     def _note_gone(self, key: QueryKey, body: Mapping[str, Any]) -> None:
         """Remember the version at which an object was deleted, if a response may be on its way."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
+from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SNAPSHOTS_KEY, SnapshotsReport
 from millrace_api.model.status import Status
 from millrace_api.model.streamquery import (
     EXECUTOR,
@@ -97,6 +98,7 @@ class ObservedQuery:
         no_room: bytes that are kept of a namespace, if there is no room for this query in its own; else None.
         cut: its objects that are not kept as a whole, since they are too large; None if any may be such a one.
         connections: the Connections that it refers to.
+        comparison_refused: why the API server refuses an object of its comparison, and when that is tried again.
         rollout: returns whether it may follow a change of a Connection, given by name and generation, at a time.
     """
 
@@ -112,6 +114,7 @@ class ObservedQuery:
     no_room: int | None = None
     cut: tuple[ObjectKey, ...] | None = None
     connections: ReferredConnections = field(default_factory=ReferredConnections)
+    comparison_refused: tuple[str, datetime] | None = None
     rollout: Callable[[str, int, datetime], Rollout] = field(default=lambda *_: Rollout(), compare=False)
 
     @property
@@ -198,6 +201,16 @@ class ObservedQuery:
     def applied(self) -> Applied | None:
         """Driver's report on the plan it follows; None if there is no readable report yet."""
         return _readable(lambda: Applied.from_json(self._config_map(self.owner.plan)["data"][APPLIED_KEY]))
+
+    @cached_property
+    def snapshots(self) -> SnapshotsReport | None:
+        """Driver's report on the snapshots of the checkpoint; None if there is no readable report yet."""
+        return _readable(lambda: SnapshotsReport.from_json(self._config_map(self.owner.plan)["data"][SNAPSHOTS_KEY]))
+
+    @property
+    def snapshot_request(self) -> str:
+        """The request for a snapshot that the driver finds, as JSON; empty without one."""
+        return str((self._config_map(self.owner.plan).get("data") or {}).get(SNAPSHOT_REQUEST_KEY) or "")
 
     @cached_property
     def plan_settings(self) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from ..resources.driver_config import mounted_query
 from ..resources.names import Manifest, Owner
 from ..resources.pod_defaults import PodDefaults
 from ..resources.pods import driver_pod, made_executor
-from .autoscaling.quota_usage import containers, quota_usage
+from ..resources.quota_usage import containers, quota_usage
 
 _PLACING = (
     "affinity",

@@ -13,6 +13,8 @@ from ..telemetry.query_metrics import QueryCounts, QueryRow
 from .autoscaling.scaling_inputs import AnyScaler
 from .autoscaling.scaling_status import ScalingResult
 from .events import event_bucket
+from .objects.kept_object import KeptObject
+from .observed_query import ObjectKey
 from .pods.missing_pods import PodChecks
 from .refusals import LastRefusal
 from .token_buckets import TokenBucket
@@ -108,6 +110,7 @@ class QueryMemory:
         scaling: the last result of scaling; the autoscaler queues the query with each one.
         new_secret: Secret that was made for the next driver, until it is used.
         read_again_at: when a query, or a Connection of it, that was not kept may be read again.
+        unwatched: its objects that no watch reports, as they were applied last; they may be gone.
         row: what its metrics show, and the version of the query and its objects that it was read from.
     """
 
@@ -116,10 +119,12 @@ class QueryMemory:
     scaling: ScalingResult | None = None
     new_secret: str | None = None
     read_again_at: datetime | None = None
+    unwatched: dict[ObjectKey, KeptObject] = field(default_factory=dict)
     row: tuple[object, QueryRow] | None = None
     rounds: ApplyBackoff = field(default_factory=ApplyBackoff)
     pace: StatusPace = field(default_factory=StatusPace)
     events: TokenBucket = field(default_factory=event_bucket)
     refusal: LastRefusal = field(default_factory=LastRefusal)
+    comparison: LastRefusal = field(default_factory=LastRefusal)
     pods: PodChecks = field(default_factory=PodChecks)
     counts: QueryCounts = field(default_factory=QueryCounts)

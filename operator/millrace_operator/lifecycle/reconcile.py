@@ -19,6 +19,7 @@ from millrace_api.model.status import Status
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.loading import read_query
 
+from ..resources.gangs import POD_GROUP
 from ..resources.names import Manifest
 from ..resources.permissions import MOST_PROBLEMS, Permissions
 from ..resources.pod_defaults import PodDefaults
@@ -44,8 +45,10 @@ from .step import (
     READ_AGAIN_AFTER,
     Action,
     Apply,
+    Compare,
     Drain,
-    DropConfiguration,
+    Drop,
+    DropPodGroup,
     DropSecret,
     Finalize,
     MakeSecret,
@@ -314,6 +317,7 @@ class Reconciler:
             upstream=self.chains.upstream_of(*key),
             rollout=lambda *change: self.rollouts.of(*key, *change),
             refused=refused,
+            comparison_refused=memory.comparison.shown(observed),
             new_secret=_unused_secret(memory, observed),
         )
 
@@ -403,6 +407,11 @@ class Reconciler:
         match action:
             case Apply(manifest):
                 self.observations.object_seen(apply(self._objects, observed, manifest))
+            case Compare(manifest):
+                try:
+                    self.observations.object_seen(apply(self._objects, observed, manifest))
+                except RefusedError as error:  # what runs is kept up as ever
+                    memory.comparison.add(observed, error, self._clock())
             case Drain(stateful_set):
                 uid = observed.objects["StatefulSet", stateful_set]["metadata"]["uid"]
                 self.observations.object_seen(self._objects.drain(key.namespace, stateful_set, uid))
@@ -410,10 +419,13 @@ class Reconciler:
                 memory.new_secret = self._objects.make_secret(observed.owner)
             case DropSecret(name):
                 self._objects.drop_secret(observed.owner, name)
-            case DropConfiguration(found):
-                metadata = found["metadata"]
-                self._objects.drop_configuration(observed.owner, metadata["name"], metadata["uid"])
-                self.observations.object_gone(found)
+            case Drop(found):
+                self._objects.drop(found)
+                if found["kind"] != "Pod":  # which ends first
+                    self.observations.object_gone(found)
+            case DropPodGroup():
+                self._objects.drop_pod_group(observed.owner)
+                memory.unwatched.pop((POD_GROUP, observed.owner.name), None)
             case Finalize(present=True):
                 self.observations.query_seen(self._queries.add_finalizer(key, observed.owner.uid, FINALIZER))
             case Finalize():

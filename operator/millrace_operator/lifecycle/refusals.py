@@ -67,6 +67,11 @@ class LastRefusal:
         """Return what was refused of this version of the query; it is over if its time has passed."""
         return self._refusal if self._version == observed.version else None
 
+    def shown(self, observed: ObservedQuery) -> tuple[str, datetime] | None:
+        """Return the message of what was refused of this version of the query, and when it is tried again."""
+        found = self.of(observed)
+        return None if found is None else (str(found.error), found.until)
+
     def add(self, observed: ObservedQuery, error: RefusedError, now: datetime) -> None:
         """Store a refusal; further ones of the same version of the query have longer and longer pauses."""
         if self._refusal is None or self._version != observed.version:

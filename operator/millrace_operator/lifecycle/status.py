@@ -23,12 +23,14 @@ from millrace_api.model.status import (
     Phase,
     PlanStatus,
     Status,
+    UpgradeStatus,
 )
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
 from millrace_api.validation.connections import ConnectionNotFoundError
 
 from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
+from ..resources.scheduling import queue_wait
 from .autoscaling.scaling_status import ActiveReason, ScalingResult, undecided
 from .chains.chain_status import chain_status, not_running, upstream_condition, waits_for_upstream, was_too_early
 from .conditions import DegradedReason, ProgressingReason, ReadyReason, condition, format_time, merged
@@ -38,8 +40,9 @@ from .pods.driver_health import blocked, failed_runs, ready_since, started_at, s
 from .pods.driver_runs import POD_MISSING, FailedRuns
 from .pods.executor_failures import executor_trouble
 from .pods.partitioners import partitioner_status, trouble
-from .pods.pending_executors import executors_pending, missing_executors
+from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
+from .requested_snapshots import snapshots_status
 from .target import DriverTarget, pod_missing_at
 
 
@@ -95,6 +98,10 @@ def status_of(
     if target.turn is not None and target.turn.waits is not None and summary.progress is ProgressingReason.SETTLED:
         reason, message = target.turn.waits
         summary = summary._replace(progress=reason, progress_message=message)
+    compares = target.is_wanted and target.shadow is not None and target.shadow.is_running
+    if compares and target.shadow is not None and summary.progress is ProgressingReason.SETTLED:
+        reason, message = target.shadow.progress(observed.comparison_refused)
+        summary = summary._replace(progress=reason, progress_message=message)
     if target.waits and summary.progress in (ProgressingReason.DEPLOYING, ProgressingReason.BACKING_OFF):
         waits = f"not rolled back: {target.waits}"
         summary = summary._replace(progress_message="; ".join(filter(None, (summary.progress_message, waits))))
@@ -108,6 +115,7 @@ def status_of(
         "failures": failed.failures,
         "retry_time": None if failed.retry_time is None else format_time(failed.retry_time),
         "rejected": target.rejected or target.retried,
+        "upgrade": upgrade_to_report(before, target),
     }
     if plan is not None:
         changes["plan"] = _plan_status(plan, observed.applied, target.query.spec)
@@ -216,6 +224,7 @@ def _changes(
         "driver": None if pod is None else _driver_status(pod, observed.revision),
         "partitioner": partitioner_status(observed, now),
         "chain": chain_status(observed.upstream),
+        "snapshots": snapshots_status(observed, now),
         **({} if summary.phase is Phase.RUNNING else {"load": None}),
     }
 
@@ -273,9 +282,12 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
     if _is_ready(observed):
         return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
     reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
+    if observed.driver is not None and queue_wait(observed.driver) is not None:
+        reason = ReadyReason.QUEUED
     if observed.driver is not None and started_at(observed.driver) is not None:
         missing = missing_executors(observed)
-        reason = ReadyReason.DEPLOYING if missing else ReadyReason.FIRST_BATCH
+        waits = ReadyReason.QUEUED if executors_queue(observed) else ReadyReason.DEPLOYING
+        reason = waits if missing else ReadyReason.FIRST_BATCH
         message = "the driver's first batch has not finished" + (f"; {missing}" if missing else "")
     if (refused := observed.refused_pods(DRIVER)) is not None:
         reason, message = refused.reason, refused.message
@@ -291,7 +303,12 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     message, last, rejected = "", target.failed.last, target.rejected
     blockage = None if observed.driver is None else blocked(observed.driver, now)
     missing_at = pod_missing_at(observed, target)
-    if rejected is not None:
+    if rejected is not None and rejected.verdict is not None:
+        reason = DegradedReason.UPGRADE_REJECTED
+        message = (
+            f"generation {rejected.generation} is not followed, and the last healthy spec runs: {rejected.message}"
+        )
+    elif rejected is not None:
         reason = DegradedReason.ROLLED_BACK
         again = f", is tried again at {rejected.retry_time}" if rejected.retry_time is not None else ""
         message = f"generation {rejected.generation} did not become healthy{again}, and the last healthy spec runs"
@@ -308,6 +325,13 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = found
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
+
+
+def upgrade_to_report(before: Status, target: DriverTarget) -> UpgradeStatus | None:
+    """Return the last comparison; one that was given up before its end leaves nothing."""
+    if target.shadow is not None:
+        return target.shadow.status
+    return None if before.upgrade is None or before.upgrade.verdict is None else before.upgrade
 
 
 def _trouble_of_executors(observed: ObservedQuery, now: datetime) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ and the status in ``status``. Then ``reconcile`` writes the status and carries o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,6 +15,7 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.status import Phase, Status
 from millrace_api.model.streamquery import Annotation, StreamQuery
 
+from ..resources.gangs import POD_GROUP, is_in_group
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
@@ -30,6 +31,8 @@ from .pods.executor_failures import executor_trouble, executor_trouble_at
 from .pods.partitioners import partitioners_for, trouble_at
 from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
+from .requested_snapshots import unanswered_at, with_request
+from .shadow import forged_objects, is_compared, missing_objects, unused_objects
 from .status import (
     VALID_BY_ITSELF,
     deleting_status,
@@ -37,6 +40,7 @@ from .status import (
     invalid_status,
     refused_status,
     status_of,
+    upgrade_to_report,
 )
 from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
 
@@ -59,6 +63,13 @@ _LONGEST_GRACE = 5 * 365 * 86_400
 @dataclass(frozen=True)
 class Apply:
     """Action that creates an object or updates it to its manifest."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Action that creates an object of a comparison; that one is refused keeps nothing else from being done."""
 
     manifest: Manifest
 
@@ -95,13 +106,18 @@ class DropSecret:
 
 
 @dataclass(frozen=True)
-class DropConfiguration:
-    """Action that deletes a ConfigMap with the configuration of drivers that have ended."""
+class Drop:
+    """Action that deletes a ConfigMap or a pod: configurations of drivers that have ended, comparisons not needed."""
 
     found: Manifest
 
 
-Action = Apply | Drain | Finalize | MakeSecret | DropSecret | DropConfiguration
+@dataclass(frozen=True)
+class DropPodGroup:
+    """Action that deletes the PodGroup of a query that Volcano schedules no longer, which would reserve its room."""
+
+
+Action = Apply | Compare | Drain | Finalize | MakeSecret | DropSecret | Drop | DropPodGroup
 
 
 @dataclass(frozen=True)
@@ -158,11 +174,12 @@ def next_step(
 
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
-    """Return whether the current spec was rejected and the last healthy one, which the driver runs, is lost."""
-    if observed.status.rejected is None:
-        return False
+    """Return whether the last healthy spec is lost, which the driver runs since the current one may not be followed."""
     applied = revision(query.spec)
-    if not observed.status.rejects(applied) or observed.revision in (None, applied):
+    if not (observed.status.rejects(applied) or is_compared(observed, query.spec)) or observed.revision in (
+        None,
+        applied,
+    ):
         return False
     return observed.healthy is None
 
@@ -218,7 +235,7 @@ def _step_to_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodD
     replacements: tuple[Manifest, ...] = ()
     if target.may_run:
         desired = _objects(observed, target, plan_for(observed, target.query), defaults, _UNKNOWN)
-        replacements = tuple(each for each in desired if each["kind"] == "StatefulSet")
+        replacements = tuple(each for each in desired if each["kind"] in ("StatefulSet", POD_GROUP))
     actions = _drains(observed, replacements)
     status = status_of(observed, target, now, progress=_why_drained(observed, target), draining=True)
     return Step(status, actions, _soonest((target.failed.retry_time, _stuck_at(observed)), now))
@@ -249,26 +266,66 @@ def _step_to_apply(
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
-    desired = _objects(observed, target, plan, defaults, auth or _UNKNOWN)
-    missing = observed.missing(desired)
+    desired = with_request(_objects(observed, target, plan, defaults, auth or _UNKNOWN), observed, now)
+    missing = _to_apply(observed, desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
-        actions += [DropConfiguration(each) for each in dropped]  # the next step makes them
+        actions += [Drop(each) for each in dropped]  # the next step makes them
+    elif not auth:
+        actions.append(MakeSecret())
     else:
-        actions += [Apply(each) for each in missing] if auth else [MakeSecret()]
+        actions += [DropPodGroup()] if _leaves_group(observed, desired, missing) else []
+        actions += [Apply(each) for each in missing]
     actions += [DropSecret(observed.auth_secret)] if auth and observed.auth_secret not in (None, auth) else []
     healthy = healthy_from(observed.driver) if target.may_run else None
     failing = executor_trouble(observed.failed_executors, observed.driver, now) is not None
     if healthy is not None and healthy <= now and observed.revision == target.revision and not failing:
         actions += [Apply(each) for each in observed.missing([healthy_spec(target.query, observed.owner)])]
     if not missing:
-        actions += [DropConfiguration(each) for each in unused_configurations(observed, desired)]
+        actions += [Drop(each) for each in unused_configurations(observed, desired)]
+    actions += _of_comparison(observed, target, defaults, now)
     if scaling is not None and scaling.change is not None and not scaling.is_in(plan):
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {_shown_name(observed, each)}" for each in missing)
     applying = (ProgressingReason.APPLYING, names) if missing else None
     status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
     return Step(status, tuple(actions), _due(observed, target, now))
+
+
+def _of_comparison(
+    observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime
+) -> Iterator[Action]:
+    """Yield the actions of a comparison: its next object, and the removal of what is not needed any more."""
+    if target.is_wanted:
+        yield from map(Compare, missing_objects(observed, target.shadow, target.query, defaults, now))
+        yield from map(Drop, forged_objects(observed, target.shadow, target.query, defaults))
+    upgrade = upgrade_to_report(observed.status, target) if target.is_wanted else None
+    yield from map(Drop, unused_objects(observed, upgrade))
+
+
+def _to_apply(observed: ObservedQuery, desired: list[Manifest]) -> list[Manifest]:
+    """Return what is missing or differs; with a driver's StatefulSet also its PodGroup, which may be gone unseen."""
+    missing = observed.missing(desired)
+    if not _has_driver(observed, missing):
+        return missing
+    return [each for each in desired if each["kind"] == POD_GROUP or each in missing]
+
+
+def _leaves_group(observed: ObservedQuery, desired: list[Manifest], missing: list[Manifest]) -> bool:
+    """Return whether the driver had a PodGroup and gets none.
+
+    Its StatefulSet says so until it is applied, also to an operator that has just started and knows no PodGroup.
+    """
+    before = observed.stateful_set
+    if before is None or any(each["kind"] == POD_GROUP for each in desired):
+        return False
+    return _has_driver(observed, missing) and is_in_group(before["spec"]["template"], observed.owner)
+
+
+def _has_driver(observed: ObservedQuery, manifests: list[Manifest]) -> bool:
+    """Return whether the driver's StatefulSet is among these manifests."""
+    at = "StatefulSet", observed.owner.driver
+    return any((each["kind"], each["metadata"]["name"]) == at for each in manifests)
 
 
 def _shown_name(observed: ObservedQuery, missing: Manifest) -> str:
@@ -336,7 +393,7 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
-    times += _executors_due(observed)
+    times += [*_executors_due(observed), *unanswered_at(observed, now)]
     return _soonest(times, now)
 
 

@@ -22,6 +22,7 @@ from .observed_query import ObservedQuery
 from .pods.driver_health import healthy_from
 from .pods.driver_runs import FailedRuns, failed_runs_of, pod_missing_since
 from .rollback import retry_after, setback_at, setback_of
+from .shadow import ShadowRun, compared_at, held_comparison, is_compared, is_passed, is_reconsidered, shadow_of
 
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
@@ -39,6 +40,7 @@ class DriverTarget:
         retried: the last rejection of this spec, if it was rolled back before and is tried again.
         waits: why a spec that does not become healthy is not rolled back; empty if that is not so.
         turn: the change of Connections that this is about, if it is one: the driver waits for it, or follows it now.
+        shadow: the comparison with the last healthy spec that precedes the changed one, if one does.
         updates: how far the driver is from following each Connection; none that it follows.
         requeue_at: when to check the driver's health again.
     """
@@ -50,6 +52,7 @@ class DriverTarget:
     retried: RejectedSpec | None = None
     waits: str = ""
     turn: ConnectionTurn | None = None
+    shadow: ShadowRun | None = None
     updates: Mapping[str, ConnectionUpdate] = field(default_factory=dict)
     requeue_at: datetime | None = None
 
@@ -76,20 +79,23 @@ def target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults
 
 def _target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults, now: datetime) -> DriverTarget:
     applied, rejected = revision(query.spec), observed.status.rejected
-    if rejected is not None and rejected.revision != applied:
+    if rejected is not None and (rejected.revision != applied or is_reconsidered(observed, rejected, query)):
         rejected = None
     in_force = observed.status.rejects(applied) and observed.healthy is not None
     if rejected is not None and in_force and not _is_retried(observed, query, rejected, now):
         return _rolled_back(observed, query, rejected, now)
     target = DriverTarget(query, applied, failed_runs_of(observed, applied, now), retried=rejected)
     if not target.is_wanted:  # a resumed query gets a fresh start
-        return replace(target, failed=replace(target.failed, failures=0))
+        return replace(target, failed=replace(target.failed, failures=0), shadow=held_comparison(observed, query))
     if observed.saved_revision in (None, applied) or observed.healthy is None:
         return replace(target, retried=None)
     turn = turn_of(observed, query.spec, now) if rejected is None else None
     if turn is not None and turn.waits is not None:
         return replace(_as_healthy(observed, query, now), turn=turn, requeue_at=now + LOOK_AGAIN_AFTER)
-    target = replace(target, turn=turn)
+    shadow = shadow_of(observed, query, now) if turn is None and rejected is None else None
+    if shadow is not None and (shadow.is_running or not is_passed(shadow.status, query.spec)):
+        return _in_shadow(observed, query, shadow, now)
+    target = replace(target, turn=turn, shadow=shadow)
     setback = setback_of(observed, query, target.failed, defaults, now)
     if setback is None or setback.waits:
         due = setback_at(observed, applied, target.failed, now)
@@ -116,11 +122,12 @@ def runs_healthy(observed: ObservedQuery) -> bool:
 def spec_to_run(observed: ObservedQuery, spec: Spec) -> Spec:
     """Return the spec that the driver should run: ``spec``, or the last healthy one.
 
-    The latter is so after a rollback, and while the driver waits to follow a Connection. The in-place fields are always
-    those of ``spec``.
+    The latter is so after a rollback, while the driver waits to follow a Connection, and while both are compared. The
+    in-place fields are always those of ``spec``.
     """
     rejects = observed.status.rejected is not None and observed.status.rejects(revision(spec))
-    if not (rejects or reports(observed, ConnectionUpdate.WAITING)) or observed.healthy is None:
+    waits = reports(observed, ConnectionUpdate.WAITING) or is_compared(observed, spec)
+    if not (rejects or waits) or observed.healthy is None:
         return spec
     return with_in_place(observed.healthy[1], spec)
 
@@ -150,6 +157,22 @@ def _rolled_back(observed: ObservedQuery, query: StreamQuery, rejected: Rejected
     """Return the last healthy spec after a rollback."""
     due = None if rejected.retry_time is None else parse_time(rejected.retry_time)
     return replace(_as_healthy(observed, query, now), rejected=rejected, requeue_at=due)
+
+
+def _in_shadow(observed: ObservedQuery, query: StreamQuery, shadow: ShadowRun, now: datetime) -> DriverTarget:
+    """Return the last healthy spec while another one is compared with it, and if the comparison rejects that."""
+    status = shadow.status
+    if status.verdict is None:
+        healthy = _as_healthy(observed, query, now)
+        return replace(healthy, shadow=shadow, requeue_at=compared_at(observed, shadow))
+    rejected = RejectedSpec(
+        revision=status.revision,
+        generation=status.generation,
+        time=format_time(now),
+        message=shortened(status.message, 2048),
+        verdict=status.verdict,
+    )
+    return replace(_rolled_back(observed, query, rejected, now), shadow=shadow)
 
 
 def _as_healthy(observed: ObservedQuery, query: StreamQuery, now: datetime) -> DriverTarget:

@@ -36,6 +36,7 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("millrace_state_updates_total", ""): "updates_total",
     ("millrace_batch_interval_seconds", ""): "interval_seconds",
     ("millrace_source_lag_rows", ""): "lag_rows",
+    ("millrace_last_progress_time_seconds", ""): "progress_time",
     ("millrace_distinct_keys", ""): "keys",
     ("millrace_load_imbalance_ratio", "combine"): "imbalance",
     ("millrace_plan_epoch", ""): "epoch",

@@ -54,6 +54,7 @@ _TROUBLE: Mapping[str, tuple[str, str]] = {
         "Driver's pod is refused",
         "change what the message names in the spec, or what refuses it in the namespace",
     ),
+    ReadyReason.QUEUED: ("Waits in a queue", "raise the quota of the queue, or let the query ask for less"),
     ReadyReason.FAILED: ("Failed", f"{_LOG}, then start it again by `millrace restart {{name}} -n {{namespace}}`"),
     ReadyReason.BACKING_OFF: ("Failing and starting again", f"{_LOG}; it starts again by itself"),
     ReadyReason.WAITING: (
@@ -72,6 +73,10 @@ _DEGRADED: Mapping[str, tuple[str, str]] = {
         "read their logs by `millrace logs {name} -n {namespace} --executors`; more memory helps if they are killed",
     ),
     DegradedReason.EXECUTORS_PENDING: ("Executors are pending", "make room on nodes, or lower spec.executors"),
+    DegradedReason.EXECUTORS_QUEUED: (
+        "Executors wait in a queue",
+        "raise the quota of the queue, or lower spec.executors",
+    ),
     DegradedReason.REPLICA_FAILED: ("A partitioner replica fails", "read the log of its pod"),
     DegradedReason.REPLICAS_NOT_READY: ("Partitioner replicas are not ready", "see why by `kubectl get pods`"),
 }

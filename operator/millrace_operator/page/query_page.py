@@ -142,9 +142,9 @@ def _events(view: QueryView) -> Iterator[tuple[str, str]]:
         yield attempt.time, f"The driver failed, {attempt.reason}: {attempt.message or 'no message'}"
     if (last := status.last_scaling) is not None:
         yield last.time, f"Scaling decided {change_of(last)}, {last.reason}{': ' if last.message else ''}{last.message}"
-    if status.rejected is not None:
-        said = status.rejected.message
-        yield status.rejected.time, f"The spec was rolled back{': ' if said else ''}{said}"
+    if (rejected := status.rejected) is not None:
+        done = "was rolled back" if rejected.verdict is None else "is not followed"
+        yield rejected.time, f"The spec {done}{': ' if rejected.message else ''}{rejected.message}"
     if status.driver is not None and status.driver.start_time is not None:
         yield status.driver.start_time, f"The driver {status.driver.pod} started"
     if status.revision_time is not None:

@@ -49,6 +49,15 @@ def checkpoint_problems(query: StreamQuery) -> Iterator[Problem]:
         value = checkpoint.uri if checkpoint.uri is not None else checkpoint.claim_name
         message = f"the checkpoint {quote(value)} is not on a volume that driver and executors share and may write"
         yield Problem(message, _MOUNT_HINT, field=f"spec.checkpoint.{field}")
+    elif checkpoint.from_snapshot is not None and not _sees(query, checkpoint.from_snapshot):
+        message = f"the snapshot {quote(checkpoint.from_snapshot)} is not on a volume that the driver mounts"
+        hint = f"with claimName, the snapshots of a query are in file://{CHECKPOINT}/QUERY/snapshots"
+        yield Problem(message, hint, field="spec.checkpoint.fromSnapshot")
+
+
+def _sees(query: StreamQuery, snapshot: str) -> bool:
+    folder = checkpoint_folder(snapshot)
+    return folder is not None and place_in_volume(*spark_pods(query)[0], folder) is not None
 
 
 def in_object_store(query: StreamQuery) -> bool:

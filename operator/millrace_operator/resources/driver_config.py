@@ -32,7 +32,9 @@ FILES = "/etc/millrace/query"
 QUERY_FILE = f"{FILES}/query.yaml"
 """Path of the document that the driver runs."""
 
-_OPERATOR_FIELDS = frozenset({"suspend", "image", "serviceAccountName", "labels", "restartNonce"})
+_OPERATOR_FIELDS = frozenset(
+    {"suspend", "image", "serviceAccountName", "labels", "scheduling", "restartNonce", "upgrade"}
+)
 """Fields of a spec that only the operator uses."""
 
 _OPERATOR_PARTS = {
@@ -64,10 +66,14 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
     """
     document = query.to_short_document()
     name = document["metadata"]["name"]
-    spec = {part: value for part, value in without_references(document["spec"]).items() if part not in _OPERATOR_FIELDS}
+    # with snapshots, the driver compares the image with that of the driver before it
+    unused = _OPERATOR_FIELDS - ({"image"} if query.spec.snapshots is not None else set())
+    spec = {part: value for part, value in without_references(document["spec"]).items() if part not in unused}
     for field, parts in _OPERATOR_PARTS.items():
         rest = {part: value for part, value in spec.pop(field, {}).items() if part not in parts}
         spec |= {field: rest} if rest else {}
+    if query.spec.executors.min > 1:  # their default at the start, 1, is not within such bounds
+        spec["executors"]["initial"] = query.spec.executors.min
     secrets: dict[str, set[str]] = {}
     spec = _with_files(spec, secrets)
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim_name is not None:

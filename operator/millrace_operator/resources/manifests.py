@@ -23,6 +23,7 @@ from millrace_api.validation.connections import reference_names, without_referen
 from .auth import with_auth
 from .configuration import configuration, with_configuration
 from .driver_config import executor_secrets, mounted_query, spark_defaults
+from .gangs import pod_groups, with_gang
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .network import headless, job_network_policy, service_port
 from .partitioner import Partitioners, partitioner_objects
@@ -95,7 +96,8 @@ def objects(
         files[CONFINEMENT_FILE] = confinement.to_json()
     config_map = configuration(owner, files)
     mounted = config_map["metadata"]["name"]
-    driver = with_auth(with_configuration(driver_pod(query, owner, defaults, secrets), DRIVER, mounted), DRIVER, auth)
+    pod = with_gang(driver_pod(query, owner, defaults, secrets), query, owner, defaults)
+    driver = with_auth(with_configuration(pod, DRIVER, mounted), DRIVER, auth)
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
     return [
         *account,
@@ -106,6 +108,7 @@ def objects(
         _service(query, owner),
         job_network_policy(owner, identities, query.spec.lookups),
         _disruption_budget(owner, plan.executors if available is None else min(plan.executors, available)),
+        *pod_groups(pod, query, owner, defaults, running=running),
         *(
             []
             if partitioners is None

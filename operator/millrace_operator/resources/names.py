@@ -88,6 +88,14 @@ class Owner:
         """
         return re.fullmatch(rf"{re.escape(self.name)}-query(-[0-9a-f]{{10}})?", name) is not None
 
+    def shadow(self, comparison: str, number: int | None = None) -> str:
+        """Return the name of the ConfigMap of a comparison of two versions, or of its pod of this number."""
+        return f"{self.name}-shadow-{comparison}" + ("" if number is None else f"-{number}")
+
+    def is_shadow(self, name: str) -> bool:
+        """Return whether an object of this name belongs to a comparison of two versions of the query."""
+        return re.fullmatch(rf"{re.escape(self.name)}-shadow-[0-9a-f]{{10}}(-\d)?", name) is not None
+
     @property
     def executors(self) -> str:
         """Name of the objects for all executors, such as their PodDisruptionBudget."""

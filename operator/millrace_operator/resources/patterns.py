@@ -51,6 +51,9 @@ _ROLE = _below("[A-Za-z0-9+=,.@_-]", "[A-Za-z0-9+=,.@_-]")
 NamePattern = Annotated[
     str, *text(r"[A-Za-z0-9.*-]+", 253, "a pattern of names", "write a name, in which * stands for any characters")
 ]
+QueuePattern = Annotated[
+    str, *text(r"[A-Za-z0-9._*-]+", 63, "a pattern of queues", "write a name, in which * stands for any characters")
+]
 RolePattern = Annotated[
     str,
     *text(

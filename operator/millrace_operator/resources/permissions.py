@@ -36,6 +36,7 @@ from .patterns import (
     url_address,
 )
 from .pod_labels import missing_labels
+from .scheduling import KUEUE_PRIORITY, priority_classes, queued_by_template, workload_priorities
 from .spec_values import (
     AWS,
     FieldValues,
@@ -79,12 +80,16 @@ _CANONICAL: Mapping[ExternalKind, Callable[[str], str | None]] = {
     ExternalKind.CONNECTIONS: str,
     ExternalKind.DATABASES: server_address,
     ExternalKind.LINEAGE: url_address,
+    ExternalKind.QUEUES: str,
     ExternalKind.ROLE_ARNS: str,
     ExternalKind.SCHEMA_REGISTRIES: url_address,
     ExternalKind.OIDC_ENDPOINTS: url_address,
 }
 """The one form that patterns match of what a field of a rule restricts, which has the name of the kind."""
 
+
+_QUEUE_HINT = "leave it out, and write spec.scheduling: the policy restricts queues"
+_PRIORITY_HINT = "leave it out, and write spec.scheduling.priorityClass: the policy restricts PriorityClasses"
 
 MOST_PROBLEMS = 20
 """Problems of a query that are kept: a status has room for a few of them, and a query may have thousands."""
@@ -200,10 +205,18 @@ def _rule_problems(
     if spec.checkpoint is not None:
         uri = _named("spec.checkpoint.uri", spec.checkpoint.uri)
         yield from among(uri, rule.checkpoint_uris, checkpoint_address)
+        # it may hold what another query has seen, so a rule has to name it
+        snapshot = _named("spec.checkpoint.fromSnapshot", spec.checkpoint.from_snapshot)
+        yield from among(snapshot, rule.checkpoint_uris or (), checkpoint_address)
     if rule.s3_endpoints is not None and rule.checkpoint_uris is None:
         yield from _other_store_problems(query, where)
     if rule.checkpoint_claims is not None and not (in_object_store(query) and rule.checkpoint_uris is not None):
         yield from _claim_problems(rule.checkpoint_claims, query, where)
+    for at, label in queued_by_template(spec) if rule.queues is not None else ():
+        yield Problem(f'"{label}" is {where}', _QUEUE_HINT, field=at)
+    yield from among(priority_classes(spec), rule.priority_classes, str)
+    for at in workload_priorities(spec) if rule.priority_classes is not None else ():
+        yield Problem(f'"{KUEUE_PRIORITY}" is {where}', _PRIORITY_HINT, field=at)
     yield from missing_labels(rule.labels, spec, where)
     for name, value in spec.spark_conf.items():
         hint = _setting_hint(rule, name, value)

@@ -27,6 +27,7 @@ from .driver_config import (
 from .memory import driver_limit, executor_overhead
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
+from .scheduling import announced
 from .spec_changes import REVISION, revision
 from .spec_values import has_identity_in_cloud, names_zone
 
@@ -128,9 +129,8 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
     pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": _labels(query, owner, DRIVER), "annotations": _SCRAPED}, "spec": pod}
     our_revision = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
-    return _restricted(
-        strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision), defaults
-    )
+    merged = strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision)
+    return _restricted(announced(merged, query, owner, DRIVER), defaults)
 
 
 def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets: Secrets) -> Manifest:
@@ -148,7 +148,8 @@ def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secret
         "metadata": {"labels": _labels(query, owner, EXECUTOR)},
         "spec": pod,
     }
-    return _restricted(strategic_merge(template, query.spec.executors.pod_template or {}), defaults)
+    merged = strategic_merge(template, query.spec.executors.pod_template or {})
+    return _restricted(announced(merged, query, owner, EXECUTOR), defaults)
 
 
 def made_executor(query: StreamQuery, owner: Owner, defaults: PodDefaults) -> Manifest:
@@ -203,7 +204,8 @@ def partitioner_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, sec
     pod["terminationGracePeriodSeconds"] = grace(query)
     pod["topologySpreadConstraints"] = _spread(owner, PARTITIONER)
     template = {"metadata": {"labels": _labels(query, owner, PARTITIONER), "annotations": _SCRAPED}, "spec": pod}
-    return _restricted(strategic_merge(template, settings.pod_template or {}), defaults)
+    merged = strategic_merge(template, settings.pod_template or {})
+    return _restricted(announced(merged, query, owner, PARTITIONER), defaults)
 
 
 def _labels(query: StreamQuery, owner: Owner, role: str) -> dict[str, str]:

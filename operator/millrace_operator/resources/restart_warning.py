@@ -13,7 +13,9 @@ import yaml
 
 from millrace_api.crd import GROUP, PLURAL, VERSION
 from millrace_api.model.changes import Effect
+from millrace_api.model.upgrade import UpgradeMode
 
+from .shadow import COMPARED
 from .spec_changes import EFFECTS
 
 _NO_SETTINGS = "sparkConf"
@@ -31,10 +33,19 @@ def policy() -> dict[str, Any]:
         f"({_differs(field)} ? ['spec.{field}'] : [])" for field, effect in EFFECTS.items() if effect is Effect.REPLACED
     )
     runs = " && ".join(f"!{each}.spec.?suspend.orValue(false)" for each in ("object", "oldObject"))
-    message = (
-        "variables.changed.join(', ') + ' changed: the driver ends after its running batch, and another one continues "
-        "from the checkpoint; results pause meanwhile (millrace diff FILE says for how long)'"
+    compares = (
+        f"object.spec.?upgrade.?mode.orValue('') == '{UpgradeMode.SHADOW}' && "
+        f"variables.changed.exists(field, field in {sorted(COMPARED)})"
     )
+    goes_on = (
+        "the version that runs goes on until both are compared on the same records, and status.upgrade says what that "
+        "has come to"
+    )
+    ends = (
+        "the driver ends after its running batch, and another one continues from the checkpoint; results pause "
+        "meanwhile (millrace diff FILE says for how long)"
+    )
+    message = f"variables.changed.join(', ') + ' changed: ' + ({compares} ? '{goes_on}' : '{ends}')"
     return {
         "failurePolicy": "Ignore",
         "matchConstraints": {"resourceRules": [rule]},

@@ -30,6 +30,7 @@ from .patterns import (
     LabelPattern,
     NamePattern,
     PathPattern,
+    QueuePattern,
     RolePattern,
     SettingPattern,
     TablePattern,
@@ -132,7 +133,9 @@ class TenancyRule(Model):
         default=None, description="PersistentVolumeClaims that checkpoints may be on, by a claim or by a URI."
     )
     checkpoint_uris: tuple[CheckpointPattern, ...] | None = Field(
-        default=None, description="Folders, and prefixes in object stores, that spec.checkpoint.uri may name."
+        default=None,
+        description="Folders, and prefixes in object stores, that spec.checkpoint.uri and fromSnapshot may name; "
+        "without it, no fromSnapshot is allowed.",
     )
     brokers: tuple[BrokerPattern, ...] | None = Field(
         default=None, description="Kafka brokers, host:port, that sources and sinks may name."
@@ -189,6 +192,16 @@ class TenancyRule(Model):
         description="Labels that all pods of a query must have, such as those by which costs are assigned, each with "
         "the values that it may have.",
         examples=[{"team": ["payments"]}],
+    )
+    queues: tuple[QueuePattern, ...] | None = Field(
+        default=None,
+        description="Queues of batch schedulers that spec.scheduling may name. With it, no label or annotation of a "
+        "pod template may name one.",
+    )
+    priority_classes: tuple[NamePattern, ...] | None = Field(
+        default=None,
+        description="PriorityClasses that spec.scheduling and pod templates may name. With it, no label may name a "
+        "WorkloadPriorityClass of Kueue.",
     )
     identity_endpoints: tuple[IdentityEndpoint, ...] = Field(
         default=(),

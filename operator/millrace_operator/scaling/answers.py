@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .difference import ROUNDING, contradiction, fallen, inconsistent, most_batches, observation
+from .difference import (
+    ROUNDING,
+    contradiction,
+    fallen,
+    idle_observation,
+    inconsistent,
+    most_batches,
+    observation,
+)
 from .observation import Answer, NoAnswer, NoAnswerReason, Observation
 from .shape import Shape
 
@@ -66,6 +74,9 @@ class AnswerReader:
     answer that cannot be used changes nothing: the next good one is compared with the same base. But no observation
     spans a gap: after ``MAX_AGE`` without any good answer, the next one is a new base. No observation covers batches
     that ended while the metrics stood still; their number gives them away. A single batch may take any time.
+
+    A driver that lives and reports that its triggers found nothing to do is an observation too, of a rate of 0. Without
+    such a sign of life, an answer without a new batch says nothing.
 
     Only whole batches count. The batch that is running at the first answer of a plan or of a driver, after a gap, or
     when executors come or go may have started with other executors. It is left out.
@@ -163,7 +174,11 @@ class AnswerReader:
                 return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} went from {before:g} to {after:g}")
         return None
 
-    def _no_batch(self, base: _Base, answer: Answer) -> NoAnswer:
+    def _no_batch(self, base: _Base, answer: Answer) -> Observation | NoAnswer:
+        if _was_idle(base.answer, answer):
+            # the next batch starts after this sign of life, which came after the answer before
+            self._base = _Base(answer, answer.time, base.seen, whole=True)
+            return idle_observation(base.answer, answer)
         self._base = replace(base, seen=answer.time)
         waited = answer.time - base.answer.time
         message = f"no batch has ended for {waited:.0f} s"
@@ -194,9 +209,9 @@ def _missing(answer: Answer) -> NoAnswer | None:
             return NoAnswer(NoAnswerReason.NOT_A_NUMBER, f"{name} is {value}, which is not a number")
         if value is not None and value < -ROUNDING and name != "time":
             return NoAnswer(NoAnswerReason.NEGATIVE, f"{name} is {value:g}, and cannot be negative")
-    if answer.batches_total == 0:  # gauges describe the last batch, so they have no values yet
-        return NoAnswer(NoAnswerReason.NO_BATCH, "the job has finished no batch yet: batches_total is 0")
     absent = [name for name in ESSENTIAL if getattr(answer, name) is None]
+    if absent and answer.batches_total == 0:  # gauges describe the last batch, or a trigger that had nothing to do
+        return NoAnswer(NoAnswerReason.NO_BATCH, "the job has finished no batch yet: batches_total is 0")
     if absent:
         return NoAnswer(NoAnswerReason.ABSENT, f"the metrics have no value of {', '.join(absent)}")
     return None
@@ -228,6 +243,13 @@ def _other_plan(answer: Answer, epoch: int, shape: Shape | None) -> NoAnswer | N
         if value != planned:
             return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} is {value:g}, and the plan says {planned}")
     return None
+
+
+def _was_idle(base: Answer, answer: Answer) -> bool:
+    """Return whether a trigger found nothing to do since ``base``, which reports the same last batch."""
+    before, after = base.progress_time, answer.progress_time
+    alive = before is not None and after is not None and after > before
+    return alive and not answer.lag_rows and not answer.dedicated_lag_rows
 
 
 def _expected_seconds(answer: Answer) -> float:

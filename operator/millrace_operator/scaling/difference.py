@@ -85,7 +85,7 @@ def observation(base: Answer, answer: Answer, seen: float, seconds_before: float
         since=base.time,
         until=answer.time,
         epoch=int(_value(answer, "epoch")),
-        plan=Shape(*(int(_value(answer, name)) for name in ("executors", "parallelism", "replicas"))),
+        plan=_shape(answer),
         batches=int(batches),
         interval=interval,
         seconds=seconds,
@@ -105,6 +105,28 @@ def observation(base: Answer, answer: Answer, seen: float, seconds_before: float
         route_bytes=_mean(base, answer, "route_bytes_total", batches),
         combine_bytes=_mean(base, answer, "combine_bytes_total", batches),
     )
+
+
+def idle_observation(base: Answer, answer: Answer) -> Observation:
+    """Return what is observed of triggers that found nothing to do: nothing arrived, and nothing waits."""
+    interval = _value(answer, "interval_seconds")
+    passed = _value(answer, "progress_time") - (base.progress_time or 0.0)
+    return Observation(
+        since=base.time,
+        until=answer.time,
+        epoch=int(_value(answer, "epoch")),
+        plan=_shape(answer),
+        batches=max(round(min(passed, answer.time - base.time) / interval), 1),
+        interval=interval,
+        seconds=0.0,
+        rows=0.0,
+        arrival=0.0,
+        lag=0.0,
+    )
+
+
+def _shape(answer: Answer) -> Shape:
+    return Shape(*(int(_value(answer, name)) for name in ("executors", "parallelism", "replicas")))
 
 
 def _planning_time(cycles: float, passed: float, cycle: float, shift: float) -> float:

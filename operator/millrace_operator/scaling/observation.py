@@ -39,6 +39,7 @@ class Answer:
         epoch, parallelism, replicas: of the plan of the last batch.
         state_partitions: tasks of the merge.
         executors: executors that are ready at ``time``.
+        progress_time: when a batch last ended, or a trigger last found nothing to do; seconds of the driver's clock.
     """
 
     time: float
@@ -69,6 +70,7 @@ class Answer:
     replicas: float | None = None
     state_partitions: float | None = None
     executors: float | None = None
+    progress_time: float | None = None
 
     def without(self, series: Iterable[str]) -> Answer:
         """Return the answer without values of some series."""
@@ -97,12 +99,14 @@ class Stage:
 class Observation:
     """The ``batches`` that ended between two answers, all under one plan; numbers are means over a batch.
 
+    A trigger that finds nothing to do runs no batch. It counts as a batch that has no records and takes no time.
+
     Attributes:
         since, until: when the two answers were true, seconds of the metrics' clock.
         epoch, plan: what the batches ran under; ``plan.executors`` are those that were ready.
         batches: number of batches, at least 1.
         interval: the batch interval, seconds.
-        seconds: processing time of a batch.
+        seconds: processing time of a batch; 0 if triggers found nothing to do.
         rows: records of a batch.
         arrival: records per second that reached the source, from those processed and the change of lag.
         lag: records waiting at ``until``.
@@ -146,6 +150,11 @@ class Observation:
     def cycle(self) -> float:
         """Seconds from one batch to the next: the interval, or the processing time if that is longer."""
         return max(self.seconds, self.interval)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was no batch, because triggers found nothing to do."""
+        return self.seconds == 0
 
     @property
     def utilization(self) -> float:

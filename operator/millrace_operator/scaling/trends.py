@@ -22,8 +22,10 @@ _LEAST_AFTER_STEP = 3  # values after a step
 _STEP_EXPLAINS = 0.6  # residuals around two levels over those around one line, below which there is a step
 
 _MOST_CHANGE = 2.0  # factor by which a forecast may differ from the present value
+_RISES = 3  # rises in a row that are a surge; a step makes two, of which the first lies across it
 _NEWEST = 5  # values whose median must lie on the line
 _BESIDE = 1.5  # standard deviations of a value, about 3 of the median of five
+_SURE = 6.0  # standard deviations of noise by which values have to rise in all
 _LEVEL = 0.01  # distance from the line, as a share, that is never a bend, however little noise there is
 
 
@@ -158,6 +160,19 @@ def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> 
     below = math.hypot(noise_width, ahead * line.falls)
     above = math.hypot(noise_width, ahead * line.rises)
     return Outlook(value, max(value - below, 0.0), value + above)
+
+
+def surge(times: Sequence[float], values: Sequence[float], horizon: float) -> float | None:
+    """Return the value ``horizon`` seconds after the last one if the newest values rise steadily; None if they do not.
+
+    The slope is the smallest of the last three. That is nearly 0 before, across and after a step, and with noise. The
+    forecast is at most twice the last value.
+    """
+    t, v = (np.asarray(each[-_RISES - 1 :], dtype=np.float64) for each in (times, values))
+    slopes = np.diff(v) / np.diff(t)
+    if len(slopes) < _RISES or slopes.min() <= 0 or v[-1] <= v[0] * (1 + _SURE * noise(values)):
+        return None
+    return float(min(v[-1] + slopes.min() * horizon, v[-1] * _MOST_CHANGE))
 
 
 @dataclass(frozen=True)

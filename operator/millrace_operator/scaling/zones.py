@@ -12,7 +12,7 @@ from typing import Any
 from .answers import MAX_AGE
 from .observation import Observation
 from .shape import Shape
-from .trends import LEAST_FOR_TREND, Outlook, noise, outlook, present_level, trend
+from .trends import LEAST_FOR_TREND, Outlook, noise, outlook, present_level, surge, trend
 
 
 class Zone(StrEnum):
@@ -102,6 +102,10 @@ class Zones:
         """Forecast the records per second ``horizon`` seconds after the last observation; None without observations."""
         times, rates = self._series(LoadDriver.RATE)
         return outlook(times, rates, horizon) if rates else None
+
+    def surge(self, horizon: float) -> float | None:
+        """Forecast the records per second ``horizon`` seconds after the last observation if they rise steadily."""
+        return surge(*self._series(LoadDriver.RATE), horizon)
 
     def save(self) -> dict[str, Any]:
         """Return the whole state in JSON types."""

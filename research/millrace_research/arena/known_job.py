@@ -49,7 +49,7 @@ class KnownJob:
         table = self._table(plan, keys)
         rows = np.asarray(rows, dtype=np.float64)
         beyond = np.maximum(rows - _ROWS[-1], 0.0) * (table[-1] - table[-2]) / (_ROWS[-1] - _ROWS[-2])
-        return np.where(rows > 0, np.interp(rows, _ROWS, table) + beyond, self._job.profile.idle)
+        return np.where(rows > 0, np.interp(rows, _ROWS, table) + beyond, 0.0)
 
     def most_rows(self, plan: Shape, seconds: float, keys: Keys) -> float:
         """Return the records of a batch that takes ``seconds`` on average; 0 if even the smallest takes longer."""

@@ -87,8 +87,13 @@ def require_records(scenario: Scenario, setting: ScenarioSetting) -> None:
     raise MillraceError(Problem(problem, "write a longer --interval or fewer --max-executors"))
 
 
-def scenario_of(trace: str, setting: ScenarioSetting) -> Scenario:
+def scenario_of(trace: str, setting: ScenarioSetting, *, peak_is: str = "--peak ") -> Scenario:
     """Return the scenario of a synthetic load or of a trace in a file.
+
+    Args:
+        trace: name of a load, or path of a file.
+        setting: what the load is scaled to, and for which job.
+        peak_is: how users write the peak: the note on a scaled file puts this before the number.
 
     Raises:
         MillraceError: there is no such load or file, or the file cannot be used.
@@ -103,7 +108,7 @@ def scenario_of(trace: str, setting: ScenarioSetting) -> Scenario:
         if setting.peak is None:
             typer.echo(
                 f"note: the rates of {trace} are scaled by {scenario.trace.peak / read.peak:.3g}, from a peak of "
-                f"{read.peak:,.0f}/s to {scenario.trace.peak:,.0f}/s; --peak {read.peak:g} leaves them as they are",
+                f"{read.peak:,.0f}/s to {scenario.trace.peak:,.0f}/s; {peak_is}{read.peak:g} leaves them as they are",
                 err=True,
             )
         return scenario

@@ -14,8 +14,9 @@ from millrace_research.papers.cost_model_000 import (
     TABLE_2,
     WINDOWS,
 )
-from millrace_research.papers.figures import REPLICAS, PaperFigures, flat, spread
-from millrace_research.papers.verdicts import BETTER, Claim, ClaimBound, Outcome, outcome
+from millrace_research.papers.cost_model_000_streams import MANY_GROUPS, REAL_WINDOWS
+from millrace_research.papers.figures import REPLICAS, PaperFigures, flat, row, spread
+from millrace_research.papers.verdicts import BETTER, Claim, ClaimBound, Outcome, about, outcome
 
 OWN = ("AM-2", "AM-5", "cAM-2", "cAM-5")
 """The paper's own algorithms."""
@@ -75,12 +76,40 @@ def _aggregation_part(figures: PaperFigures) -> Outcome:
     return outcome(f"Γ's part of Γ + largest load: {text}", *parts)
 
 
-def _sketched_affinity(figures: PaperFigures) -> Outcome:
-    gaps = [gap for stream in _ROUTES for gap in _relative(figures, stream, "AM-2-H", "AM-2", "speedup")]
-    factors = [of_window(figures, stream, "AM-2-H", n, "replication") for stream in _ROUTES for n in PAPER_WORKERS]
+def _gain_with_five_choices(figures: PaperFigures) -> Outcome:
+    """Compare the gain with the most that an even placement would have: FLD's largest load over the average."""
+    gains, most, text = {}, {}, []
+    for stream in _ORDERS:
+        gains[stream] = [
+            of_window(figures, stream, name, n, "speedup") / of_window(figures, stream, "FLD", n, "speedup")
+            for name in ("AM-5", "cAM-5")
+            for n in FEW_WORKERS
+        ]
+        most[stream] = [n / of_window(figures, stream, "FLD", n, "speedup") for n in FEW_WORKERS]
+        text.append(
+            f"{stream} {spread(gains[stream], '{:.3f}'.format)}, of an even placement {row(most[stream], '{:.3f}')} "
+            f"with n = {', '.join(map(str, FEW_WORKERS))}"
+        )
+    judged = _ORDERS[1]
     return outcome(
-        f"AM-2's largest load over AM-2-H's: {spread(gaps, '{:.2f}'.format)}; Γ/‖S‖ of AM-2-H "
-        f"{spread(factors, '{:.3f}'.format)}",
+        f"FLD's largest load over theirs: {'; '.join(text)}", [max(gains[judged])], attainable=max(most[judged])
+    )
+
+
+def _sketched_affinity(figures: PaperFigures) -> Outcome:
+    text, gaps, factors = [], [], []
+    for stream in MANY_GROUPS:
+        speedup = {
+            name: [figures.of("many groups", stream, name, n, "speedup") for n in PAPER_WORKERS]
+            for name in ("AM-2", "AM-2-H")
+        }
+        found = [exact / sketch for exact, sketch in zip(speedup["AM-2"], speedup["AM-2-H"], strict=True)]
+        factors += [figures.of("many groups", stream, "AM-2-H", n, "replication") for n in PAPER_WORKERS]
+        gaps += found
+        text.append(f"{stream} {row(found, '{:.3f}')}")
+    return outcome(
+        f"AM-2-H's largest load over AM-2's, n = {', '.join(map(str, PAPER_WORKERS))}: {'; '.join(text)}; Γ/‖S‖ of "
+        f"AM-2-H {spread(factors, '{:.3f}'.format)}",
         gaps,
         factors,
     )
@@ -142,7 +171,8 @@ def _aggregating(figures: PaperFigures, stream: str, algorithm: str, workers: in
 
 def work(figures: PaperFigures, stream: str, algorithm: str, workers: int) -> float:
     """Return the records of the largest load plus Γ. The time of a window grows with both (Eq. 3)."""
-    load = WINDOWS[stream][1] / of_window(figures, stream, algorithm, workers, "speedup")
+    rows = REAL_WINDOWS[stream] if stream in REAL_WINDOWS else WINDOWS[stream][1]
+    load = rows / of_window(figures, stream, algorithm, workers, "speedup")
     return load + of_window(figures, stream, algorithm, workers, "aggregation_cost")
 
 
@@ -165,7 +195,8 @@ def _relative(figures: PaperFigures, stream: str, algorithm: str, base: str, fig
 
 def of_window(figures: PaperFigures, stream: str, algorithm: str, workers: int, figure: str) -> float:
     """Return a figure of windows of one of the streams."""
-    return figures.of("windows", stream, algorithm, workers, figure)
+    experiment = "real windows" if stream in REAL_WINDOWS else "windows"
+    return figures.of(experiment, stream, algorithm, workers, figure)
 
 
 _FLD_OVER = "FLD's largest load over theirs"
@@ -181,6 +212,7 @@ CLAIMS = (
             ClaimBound("PK-5's over any other's but SH's", 1),
             ClaimBound("of FLD, AM, cAM, 32 workers over 8", 0.99, 1.01),
         ),
+        "lineitem-flags, gcm-classes: windows of 10,000; n = 8, 32",
         _query_1,
     ),
     Claim(
@@ -188,6 +220,7 @@ CLAIMS = (
         "Fig. 7, §6.1.2",
         "TPC-H Query 3: AM and cAM have less imbalance than FLD; AM-2-H less than FLD but more than AM-2",
         (ClaimBound("imbalance over FLD's", high=1), ClaimBound("AM-2-H's over AM-2's", 1.0001)),
+        "lineitem-orders, 110k orders: one window of 10,000, one of 440,000; n = 8 to 128",
         _query_3,
         "AM-2-H falls behind AM-2 only with many keys: its sketches are full at some 4096 (n - 1) keys in a "
         "window. 2,516 orders are too few for that, 110,000 are not",
@@ -196,15 +229,19 @@ CLAIMS = (
         "000.6",
         "Fig. 6, §6.1.2",
         "TPC-H Query 3: AM-5 and cAM-5 have up to 47 % more throughput than FLD",
-        (ClaimBound(_FLD_OVER, 1, 1.47, order=BETTER),),
-        lambda figures: _gain_over_fld(figures, _ORDERS, ("AM-5", "cAM-5")),
-        "A bound on the throughput, not the throughput",
+        (about("the greatest of FLD's largest load over theirs, 110k orders", 1.47, order=BETTER),),
+        "110k orders, one window of 440,000; lineitem-orders, one of 10,000, is not judged; n = 8, 16, 32",
+        _gain_with_five_choices,
+        "With as many groups as the paper has, and one to seven rows in each, hashing is so even that no placement "
+        "could gain more than is given: what made the paper's 47 % is not in these loads. 2,516 orders leave more to "
+        "gain, and most of it is gained",
     ),
     Claim(
         "000.7",
         "Fig. 8, §6.1.3",
         "DEBS Query 1: with 8, 16, 32 workers, aggregation is over 70, 84, 88 % of the run time of SH, PK, CM and LM",
         (ClaimBound("Γ's part, n = 8", 0.70), ClaimBound("n = 16", 0.84), ClaimBound("n = 32", 0.88)),
+        "debs-routes, debs-routes-2: windows of 2,500; n = 8, 16, 32",
         _aggregation_part,
         "Parts of the work, where the paper measured time",
         REPLICAS,
@@ -213,14 +250,18 @@ CLAIMS = (
         "000.8",
         "§6.1.3",
         "DEBS Query 1: AM-2-H performs like AM-2",
-        (ClaimBound("AM-2's largest load over AM-2-H's", 0.95, 1.05), ClaimBound("Γ/‖S‖ of AM-2-H", high=1.05)),
+        (ClaimBound("AM-2-H's largest load over AM-2's", 0.95, 1.05), ClaimBound("Γ/‖S‖ of AM-2-H", high=1.05)),
+        "62.5k and 500k groups of four records on average; recommendations: one window each; n = 8 to 128",
         _sketched_affinity,
+        "Full sketches no longer show whether a worker has a key, so up to 11 % of the keys are on two workers. The "
+        "largest loads stay within a few percent. In windows of a few thousand groups neither is to be seen",
     ),
     Claim(
         "000.9",
         "Fig. 9, §6.1.4",
         "DEBS Query 2: AM and cAM 1.2 to 1.9 times better latency than FLD, being more even",
         (ClaimBound(_FLD_OVER, 1.2, 1.9, order=BETTER),),
+        "debs-taxis, nasa-hosts: windows of 2,500; n = 8, 16, 32",
         lambda figures: _gain_over_fld(figures, _TAXIS, OWN),
         "A bound on the latency, not the latency",
         REPLICAS,
@@ -233,6 +274,7 @@ CLAIMS = (
             ClaimBound("greatest Γ over least, of AM and cAM", 1, 1.01),
             ClaimBound("Γ's part, from one n to the next", 1.0001),
         ),
+        "gcm-classes, lineitem-flags: windows of 42; n = 8, 16, 32",
         _few_groups,
         "PK-2's part hardly grows: one class has nearly half of the records, two workers share it at best, "
         "and so the largest load does not fall either",
@@ -243,6 +285,7 @@ CLAIMS = (
         "Fig. 12, §6.2.2",
         "GCM Query 2: AM and cAM more than 1.4 times better latency than PK-2",
         (ClaimBound(_PK_OVER, 1.4, order=BETTER),),
+        "gcm-jobs, nasa-hosts: windows of 181; n = 8, 16, 32",
         lambda figures: _lesswork(figures, _JOBS),
         "In the paper's windows a job hardly repeats. Those of gcm-jobs are successive events, of few jobs, one of "
         "which often dominates: there splitting pays",
@@ -253,6 +296,7 @@ CLAIMS = (
         "Fig. 8, §6.1.3",
         "DEBS Query 1: AM and cAM 4.5 to 11.6 times better latency than PK, having nothing to aggregate",
         (ClaimBound(_PK_OVER, 4.5, 11.6, order=BETTER),),
+        "debs-routes, debs-routes-2: windows of 2,500; n = 8, 16, 32",
         _latency_of_routes,
         "Several partitioners cannot know which keys are on one worker, so all are merged",
         REPLICAS,
@@ -262,6 +306,7 @@ CLAIMS = (
         "Fig. 10, §6.2.1",
         "GCM Query 1: AM and cAM up to 1.3 times better latency than PK-2; SH's gain falls with n",
         (ClaimBound(_PK_OVER, 1, 1.3, order=BETTER), ClaimBound("SH's gain, from one n to the next", high=1)),
+        "gcm-classes, lineitem-flags: windows of 42; n = 8, 16, 32",
         _scalability,
         "One class has nearly half of the records of a window, and only splitting it makes the largest load less",
         REPLICAS,

@@ -32,7 +32,9 @@ EXPONENTS = (0.0, 0.5, 1.0, 1.5, 2.0)
 ALL_KEYS = "dalton:keys=all:fragmentation=window"
 """The paper's Non-Hybrid variant: all keys go through the bandit."""
 
-EVEN, SKEWED = ("zipf 0", "zipf 0.5", "orm-busy"), ("zipf 1", "zipf 1.5", "zipf 2", "w106")
+REAL = ("orm-busy", "w106", "words")
+EVEN = ("zipf 0", "zipf 0.5", "orm-busy")
+SKEWED = ("zipf 1", "zipf 1.5", "zipf 2", "w106", "words")
 
 SHIFT_PARALLELISM, SHIFT_WINDOW, PHASE = 16, 20, 60
 """Parallelism, slides per window, and slides from one shift to the next, in the experiments with shifts."""
@@ -48,7 +50,7 @@ def parallelisms(replicas: int) -> tuple[int, ...]:
 def steady_streams() -> list[PaperStream]:
     """Return the streams without shifts, two windows each."""
     rows = 2 * SLIDES_PER_WINDOW * SLIDE
-    return [*(zipf(z, rows) for z in EXPONENTS), real("orm-busy").head(rows), real("w106").head(rows)]
+    return [*(zipf(z, rows) for z in EXPONENTS), *(real(name).head(rows) for name in REAL)]
 
 
 def run(figures: PaperFigures) -> None:
@@ -75,9 +77,9 @@ def _steady(figures: PaperFigures, stream: PaperStream, algorithm: str, parallel
     """
     slides = stream.slides(SLIDE)
     common, own = parallelism - reducers_of(parallelism), combiners_of(algorithm, parallelism, replicas)
-    began = time.perf_counter()
+    began = time.thread_time()
     placed = place_slides(algorithm, slides, common, SLIDES_PER_WINDOW, replicas)
-    seconds = time.perf_counter() - began
+    seconds = time.thread_time() - began
     second = slide_figures(slides, placed, common, SLIDES_PER_WINDOW).since(SLIDES_PER_WINDOW)
     fastest = second
     if own != common:

@@ -37,7 +37,8 @@ UNIFORM_AND_ZIPF, TWO_ZIPFS = "uniform and zipf 1.5", "two of zipf 1.5"
 EVEN_AND_SKEWED, TWO_SKEWED = "orm-busy and w106", "w106, early and late"
 MIXED, ALIKE = (UNIFORM_AND_ZIPF, EVEN_AND_SKEWED), (TWO_ZIPFS, TWO_SKEWED)
 """Figure 13's setups, (i) and (ii), each on synthetic and on real keys."""
-REAL = {"w106": SLIDE, "nasa-urls": 3_000, "apache-clients": 1_000, "gcm-jobs": 3_000}
+REAL = {"w106": SLIDE, "words": SLIDE, "nasa-urls": 3_000, "apache-clients": 1_000, "gcm-jobs": 3_000,
+        "flight-destinations": 30_000}  # fmt: skip
 """Real skewed streams that all partitioners see alike, with the records of a slide."""
 _REAL_KEYS = (EVEN_AND_SKEWED, TWO_SKEWED, *REAL)
 CONTENDERS = (*COMPARED, NEVER)

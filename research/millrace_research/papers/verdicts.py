@@ -10,6 +10,9 @@ of workers, a rival) gives one value.
   has no order.
 - Otherwise it *disagrees*.
 
+A claim is *not testable* if on its streams no placement at all could reach the range of its first bound: even the most
+that one could give is less than the low end.
+
 A claim with several bounds agrees if all of them do, disagrees if all of them do, and otherwise agrees in part.
 """
 
@@ -33,6 +36,7 @@ class Verdict(StrEnum):
     AGREES = "agrees"
     IN_PART = "in part"
     DISAGREES = "disagrees"
+    NOT_TESTABLE = "not testable"
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,13 @@ class Outcome:
 
     ours: str
     values: tuple[Sequence[float], ...]
+    attainable: float = math.inf
+    """The most that any placement of the same streams could give for the first bound."""
 
 
-def outcome(ours: str, *values: Iterable[float]) -> Outcome:
+def outcome(ours: str, *values: Iterable[float], attainable: float = math.inf) -> Outcome:
     """Return an outcome with the values of each bound, in the order of the bounds."""
-    return Outcome(ours, tuple(list(each) for each in values))
+    return Outcome(ours, tuple(list(each) for each in values), attainable)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,8 @@ class Claim:
     says: str
     """The claim in our words, with the paper's figure where its text has one."""
     bounds: tuple[ClaimBound, ...]
+    ran: str
+    """What was run: streams with records of a window or in all, and numbers of workers."""
     measure: Callable[[PaperFigures], Outcome]
     because: str = ""
     """Why our figure differs, if it does, or what it cannot show."""
@@ -106,7 +114,12 @@ class Claim:
 
     def verdicts(self, figures: PaperFigures) -> dict[int, Verdict]:
         """Return the verdict for each number of partitioners."""
-        return {count: combined(self.bounds, found.values) for count, found in self.outcomes(figures).items()}
+        return {count: self._verdict(found) for count, found in self.outcomes(figures).items()}
+
+    def _verdict(self, found: Outcome) -> Verdict:
+        if found.attainable < self.bounds[0].low:
+            return Verdict.NOT_TESTABLE
+        return combined(self.bounds, found.values)
 
 
 def combined(bounds: Sequence[ClaimBound], values: Sequence[Sequence[float]]) -> Verdict:
@@ -119,12 +132,11 @@ def combined(bounds: Sequence[ClaimBound], values: Sequence[Sequence[float]]) ->
 
 def table(claims: Iterable[Claim], figures: PaperFigures) -> str:
     """Return the claims as a table in Markdown, with the papers' figures beside ours."""
-    rows = ["| claim | the paper: figure, and where | bound | ours | |", "|---|---|---|---|---|"]
+    rows = ["| claim | the paper: figure, and where | run on | bound | ours | |", "|---|---|---|---|---|---|"]
     for claim in claims:
         says = f"{claim.says} ({claim.place})"
-        rows.append(
-            f"| {claim.name} | {says} | {bounds_cell(claim)} | {_ours(claim, figures)} | {_cell(claim, figures)} |"
-        )
+        cells = (claim.name, says, claim.ran, bounds_cell(claim), _ours(claim, figures), _cell(claim, figures))
+        rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -409,4 +409,10 @@ BROKEN = [
         "11: spec.query.aggregates: a name is that of a function and of an aggregate (got functions, aggregates); "
         "give one of them another name",
     ),
+    (
+        MINIMAL,
+        12,
+        "  upgrade: {mode: Shadow, duration: 25h}",
+        "12: spec.upgrade.duration: duration is longer than a day (got duration: 25h); write at most 24h",
+    ),
 ]

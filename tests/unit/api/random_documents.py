@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from millrace_api.model.deployment import Algorithm
+from millrace_api.model.scheduling import BatchScheduler
 from millrace_api.validation.places import path_problem
 
 names = st.from_regex(r"[a-z][a-z0-9]{0,10}", fullmatch=True)
@@ -112,6 +113,11 @@ specs = st.fixed_dictionaries(
         "scaling": st.just({"mode": "Advise", "target": 0.8}),
         "checkpoint": st.sampled_from([{"uri": "file:///var/lib/x%20y"}, {"claimName": "state"}]),
         "sparkConf": st.dictionaries(texts, texts, max_size=2),
+        "scheduling": st.builds(
+            lambda scheduler, queue: {"scheduler": scheduler.value, "queue": queue},
+            st.sampled_from(BatchScheduler),
+            st.sampled_from(["team-a", "root.team_a"]),
+        ),
         "restartNonce": st.integers(0, 2**53),
     },
 )

@@ -185,10 +185,10 @@ def test_the_crd_has_its_names_columns_and_subresources():
     paths += [version["subresources"]["scale"]["labelSelectorPath"]]
     columns = version["additionalPrinterColumns"]
     paths += [column["jsonPath"] for column in columns if column["name"] != "Age"]
-    assert [path for path in paths if re.sub(r"\[\?[^]]*\]", ".items", path) not in NODES] == []
+    assert [path for path in paths if re.sub(r"\[(\?[^]]*|\d+)\]", ".items", path) not in NODES] == []
     assert [(column["name"], column.get("priority", 0)) for column in columns] == [
         ("Ready", 0), ("Reason", 0), ("Utilization", 0), ("Lag", 0), ("Age", 0), ("Algorithm", 1), ("Executors", 1),
-        ("Workers", 1), ("Replicas", 1), ("Placement", 1), ("Chain", 1),
+        ("Workers", 1), ("Replicas", 1), ("Placement", 1), ("Chain", 1), ("Snapshot", 1),
     ]  # fmt: skip
 
 

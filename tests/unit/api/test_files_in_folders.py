@@ -24,8 +24,9 @@ spec:
 """
 
 
-def problems(source: dict[str, Any] | None = None, sink: dict[str, Any] | None = None) -> list[str]:
+def problems(source: dict[str, Any] | None = None, sink: dict[str, Any] | None = None, sql: str = "") -> list[str]:
     document = yaml.safe_load(DOCUMENT)
+    document["spec"]["query"]["sql"] = sql or document["spec"]["query"]["sql"]
     document["spec"]["sources"]["trips"]["files"] |= source or {}
     if sink is not None:
         document["spec"]["sink"] = {"files": {"path": "out"} | sink}
@@ -87,3 +88,23 @@ def test_a_query_that_reads_folders_of_partitions_is_seen_to_read_another_ones_r
 def test_only_a_prefix_has_a_record_of_its_batches() -> None:
     assert SinkSpec.model_validate({"files": {"path": "s3a://lake/out"}}).records_batches
     assert not SinkSpec.model_validate({"files": {"path": "out"}}).records_batches
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT cell AS batch_id, fare FROM trips", []),
+        (
+            "SELECT cell AS _Batch_Id, fare FROM trips",
+            ["spec.sink.files: files of results have a column _batch_id of their "],
+        ),
+        (
+            "SELECT day, count(*) AS _batch_id FROM trips GROUP BY day",
+            ["spec.sink.files: files of results have a column "],
+        ),
+    ],
+)
+def test_a_result_cannot_have_the_name_of_the_column_that_files_add(sql: str, said: list[str]) -> None:
+    found = problems(sink={}, sql=sql)
+    assert len(found) == len(said)
+    assert all(one.startswith(other) for one, other in zip(found, said, strict=True)), found

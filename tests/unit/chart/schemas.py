@@ -9,7 +9,6 @@ from typing import Any
 import yaml
 
 from lab.parts.go_programs import go_program
-from millrace_operator.resources.tenancy_policy import TenancyPolicy
 
 from .tools import CHART
 
@@ -65,29 +64,3 @@ def _strict_below(schema: Any) -> Any:
 def _write(folder: Path, group: str, kind: str, version: str, schema: dict[str, Any]) -> None:
     name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], version)))
     (folder / f"{name}.json").write_text(json.dumps(schema), encoding="utf-8")
-
-
-def policy_schema() -> dict[str, Any]:
-    """Return the schema of the value ``policy``, from the operator's own model of it."""
-    model = TenancyPolicy.model_json_schema(by_alias=True)
-    schema: dict[str, Any] = _plain(model["properties"]["policy"], model["$defs"])
-    return schema
-
-
-def _plain(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Return a schema without references, alternatives for null, and what only pydantic or an API server reads.
-
-    A mapping whose keys have a pattern has no others, as the model says.
-    """
-    if isinstance(schema, list):
-        return [_plain(each, definitions) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        schema = definitions[schema["$ref"].rpartition("/")[2]] | {k: v for k, v in schema.items() if k != "$ref"}
-    if "anyOf" in schema:
-        schema = schema["anyOf"][0] | {name: value for name, value in schema.items() if name != "anyOf"}
-    if "patternProperties" in schema:
-        schema = schema | {"additionalProperties": False}
-    unread = ("title", "default", "examples", "maximum", "x-kubernetes-validations")
-    return {name: _plain(value, definitions) for name, value in schema.items() if name not in unread}

@@ -40,8 +40,8 @@ def rendered(values: str = "default", *options: str, chart: Path | str = CHART) 
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """Return the objects in a rendered chart."""
-    return [each for each in yaml.safe_load_all(text) if each]
+    """Return the objects in a rendered chart, in place of a list those in it."""
+    return [each for found in yaml.safe_load_all(text) if found for each in found.get("items", [found])]
 
 
 def find(text: str, kind: str, name: str | None = None) -> dict[str, Any]:

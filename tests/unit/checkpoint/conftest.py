@@ -1,9 +1,11 @@
-"""Fixtures of the agent's tests."""
+"""Checkpoints and logs of the tests of checkpoints."""
 
 import pytest
 
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_folder import SparkLog
+
+from .stored import Stored
 
 
 @pytest.fixture
@@ -24,3 +26,12 @@ def open_checkpoint(tmp_path):
 @pytest.fixture
 def log(tmp_path):
     return SparkLog(tmp_path / "spark")
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A checkpoint of two batches with state, and a third one that has begun."""
+    made = Stored(tmp_path / "checkpoint")
+    for step in (made.begin, made.commit, made.upload, made.begin, made.commit, made.begin):
+        step()
+    return made

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -317,3 +318,61 @@ def test_a_checkpoint_that_another_machine_holds_is_refused_and_left_to_it(tmp_p
     with pytest.raises(MillraceError, match="process 7 on far-away"):
         Checkpoint(root).open(a_query())
     assert json.loads((root / "lease.json").read_text(encoding="utf-8")) == asdict(held)
+
+
+def versions(tmp_path: Path, **changed: object) -> None:
+    """Change the versions in the marker; None removes them."""
+    file = tmp_path / "checkpoint" / "millrace.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["versions"] = content["versions"] | changed if changed else None
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def adopted(checkpoint: Checkpoint) -> None:
+    """Let a query continue the checkpoint, and end."""
+    checkpoint.adopt(a_query())
+    checkpoint.close()
+
+
+def recorded(tmp_path: Path) -> dict[str, object]:
+    return json.loads((tmp_path / "checkpoint" / "millrace.json").read_text(encoding="utf-8"))["versions"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"format": 99, "millrace": "9.1.0"},
+            "Millrace 9.1.0 has continued the checkpoint .*, in a format that .* does not",
+        ),
+        (
+            {"spark": "4.4.1"},
+            "Spark 4.4.1 has continued the checkpoint .*, and Spark 4.3.0 does not read what it writes",
+        ),
+        ({"spark": "5.0.0"}, "Spark 5.0.0 has continued"),
+    ],
+)
+def test_a_checkpoint_of_a_later_version_is_refused_and_stays_as_it_is(open_checkpoint, tmp_path, changed, message):
+    adopted(begun(open_checkpoint(a_query())))
+    versions(tmp_path, **changed)
+    before = recorded(tmp_path)
+    with pytest.raises(MillraceError, match=message) as raised:
+        open_checkpoint(a_query())
+    (problem,) = raised.value.problems
+    assert problem.hint.startswith(f"run the query with Millrace {changed.get('millrace', version('millrace'))}")
+    assert recorded(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"format": 0, "millrace": "0.0.1"}, {"spark": "3.5.1"}, {"spark": "4.3.9", "millrace": "9.0.0"}]
+)
+def test_a_checkpoint_of_an_earlier_version_is_continued_and_has_the_present_versions_from_then_on(
+    open_checkpoint, tmp_path, changed
+):
+    adopted(begun(open_checkpoint(a_query())))
+    present = recorded(tmp_path)
+    versions(tmp_path, **changed)
+    again = open_checkpoint(a_query())
+    assert recorded(tmp_path) != present  # a query that fails before its first batch has changed nothing
+    adopted(again)
+    assert recorded(tmp_path) == present

@@ -128,6 +128,7 @@ def test_fields_of_a_source_that_leave_its_records_may_change(log, source, path,
         (FILES, ("files", "order"), "ByName", "files.order", CheckpointChange.RECORDS),
         (FILES, ("schema",), "at TIMESTAMP, city STRING, fare FLOAT", "schema", CheckpointChange.SCHEMA),
         (FILES, ("timestampFormat",), "seconds", "timestampFormat", CheckpointChange.RECORDS),
+        (FILES, ("timeFormats",), {"at": "dd.MM.yyyy"}, "timeFormats", CheckpointChange.RECORDS),
         (FILES, ("watermark", "column"), "later", "watermark.column", CheckpointChange.STATE),
         (FILES, ("watermark",), None, "watermark.column", CheckpointChange.STATE),
         (KAFKA, ("kafka", "topic"), "rides", "kafka.topic", CheckpointChange.RECORDS),
@@ -344,6 +345,35 @@ def test_for_kafka_the_way_out_names_a_time_to_read_again_from(log):
     with pytest.raises(MillraceError) as raised:
         check_changes(a_query(), a_query(emit="OnWindowClose"), log)
     assert "startingTimestamp" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("sink", "look", "places"),
+    [
+        ({"files": {"path": "out/trips", "format": "csv"}}, "", " and out/trips"),
+        ({"console": {}}, "", ""),
+        ({"kafka": {"bootstrapServers": "a:9092", "topic": "x"}}, "look whether the sink has results of it, and ", ""),
+    ],
+    ids=["files", "console", "kafka"],
+)
+def test_before_a_batch_has_finished_the_way_out_is_to_remove_what_it_has_begun(log, sink, look, places):
+    (log.spark / "offsets").mkdir(parents=True)
+    (log.spark / "offsets" / "0").write_text('v1\n{"batchWatermarkMs": 0}\n{}', encoding="utf-8")
+    corrected = changed(FILES, "timestampFormat", value="seconds")
+    with pytest.raises(MillraceError) as raised:
+        check_changes(a_query(FILES, sink=sink), a_query(corrected, sink=sink), log)
+    (problem,) = raised.value.problems
+    assert problem.hint == (
+        f"no batch of it has finished, so {look}remove {log.spark.parent}{places} to start over; or write it as it was"
+    )
+
+
+def test_a_map_that_was_not_given_is_not_shown_as_an_empty_one(log):
+    with_format = FILES | {"timeFormats": {"at": "dd.MM.yyyy"}}
+    with pytest.raises(MillraceError, match=r"was made without {'at': 'dd\.MM\.yyyy'}"):
+        check_changes(a_query(FILES), a_query(with_format), log)
+    with pytest.raises(MillraceError, match=r"was made with {'at': 'dd\.MM\.yyyy'}, which is missing now"):
+        check_changes(a_query(with_format), a_query(FILES), log)
 
 
 LAYOUT = {"keys": ["city"], "window": [1, 1, 0], "aggregates": ["COUNT(*)"], "types": ["string", "int64"]}

@@ -6,9 +6,10 @@ import yaml
 
 from millrace_api.model.changes import Effect
 from millrace_api.model.status import Status
+from millrace_api.model.upgrade import UpgradeSpec
 from millrace_api.validation.loading import read_query
 from millrace_operator.commands.diff_screen import screen
-from millrace_operator.commands.query_diff import QueryDiff, is_replaced, pause
+from millrace_operator.commands.query_diff import QueryDiff, comparison, is_replaced, pause
 from millrace_operator.resources.spec_changes import FieldChange, revision
 from unit.api.documents import ON_CLUSTER
 
@@ -52,6 +53,16 @@ def test_a_driver_is_replaced_if_it_runs_another_spec():
     assert not replaced(bad, healthy, **rolled_back)  # it runs that one already
     assert not replaced(bad, bad, **rolled_back)  # it is not tried again
     assert replaced(bad, healthy.model_copy(update={"restart_nonce": 1}), **rolled_back)
+
+
+def test_what_a_comparison_costs_at_most_is_said_before_it():
+    said = comparison(UpgradeSpec(records=50_000, duration="5m", slower_than=2), ["spec.query", "spec.image"])
+    assert said == (
+        "both versions run on the same records first, for spec.query, spec.image: at most 50,000 records, or as many "
+        "as the old one reads in 5m, in 3 runs and 65 minutes at most, in a pod with the memory of a driver and an "
+        "executor; the driver is replaced if the results are equal and come as fast"
+    )
+    assert comparison(UpgradeSpec(expect_changes=True), ["spec.query"]).endswith("is replaced whatever differs")
 
 
 def test_a_diff_is_printed_with_its_changes_and_notes():

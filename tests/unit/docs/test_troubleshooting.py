@@ -24,12 +24,12 @@ SHOPS = next(block for block in blocks(ROOT / "docs/laptop.md") if block.title =
         ("minutes'), shop", "minutes'), shop ORDER BY shop", "ORDER BY needs all records, and a stream has no end"),
         (
             "count(*)",
-            "row_number() OVER (ORDER BY at)",
+            "rank() OVER (ORDER BY at)",
             "OVER needs all records of a partition, and a stream has no end",
         ),
         (
             "count(*)",
-            "sum(DISTINCT length(drink))",
+            "stddev(DISTINCT length(drink))",
             "a stream does not keep every value, which DISTINCT in an aggregate needs",
         ),
         ("path: orders", "path: oders", "no file matches this path"),

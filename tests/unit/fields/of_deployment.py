@@ -16,16 +16,19 @@ import yaml
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import Plan
-from millrace_api.model.streamquery import StreamQuery
+from millrace_api.model.streamquery import Emit, StreamQuery
 from millrace_jobs import session
 from millrace_jobs.aggregates.reducing import ColumnarReduction
-from millrace_jobs.checkpoint.checkpoint import checkpoint_root
+from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
+from millrace_jobs.checkpoint.marker import Marker, Versions
+from millrace_jobs.checkpoint.snapshots import SnapshotReason
 from millrace_jobs.partitioners.registry import is_routed, make
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan, partitioner_problem, pin_of
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.routed import Routed
+from millrace_jobs.run.automatic_snapshots import AutomaticSnapshots
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.steering import Steering
@@ -242,6 +245,21 @@ def _named(asked: StreamQuery) -> dict[str, Any]:
     return asked.to_short_document() | {"metadata": {"name": KEY.name}}
 
 
+def orders(asked: StreamQuery) -> object:
+    """Return the snapshots that a run orders, on a checkpoint that another query has left, and when."""
+    ordered: list[object] = []
+    with TemporaryDirectory() as name:
+        root = Path(name)
+        before = asked.model_copy(update={"spec": asked.spec.model_copy(update={"emit": Emit.ON_WINDOW_CLOSE})})
+        Marker("id", before, 2, versions=Versions.present()).write(root)
+        snapshots = AutomaticSnapshots(root, asked.spec.snapshots, ordered.append)
+        with patch("millrace_jobs.run.automatic_snapshots.SnapshotProcess") as process:
+            process.side_effect = lambda _, *order: ordered.append(order)
+            snapshots.before(asked)
+            ordered.append(snapshots._order(SnapshotReason.SCHEDULE)) if asked.spec.snapshots else None
+    return ordered, snapshots.state.interval
+
+
 TEMPLATE = {"spec": {"priorityClassName": "steady"}}
 FORBIDDEN = {"spec": {"hostNetwork": True}}
 
@@ -295,6 +313,41 @@ def of_pods() -> Iterator[Probe]:
     uris = ("file:///one", "file:///two", "s3a://bucket/one")
     yield Probe("spec.checkpoint.uri", written(local, "spec.checkpoint", {"uri": uris[0]}), uris, root)
     yield Probe("spec.checkpoint", local, (ABSENT, {"uri": uris[0]}), root)
+    snapshots = (ABSENT, "file:///nowhere/one", "file:///nowhere/two")
+    yield Probe("spec.checkpoint.fromSnapshot", written(local, "spec.checkpoint", {"uri": uris[0]}), snapshots, begun)
+
+
+def begun(asked: StreamQuery) -> str:
+    """Return what becomes of an empty place for the query's checkpoint."""
+    with TemporaryDirectory() as folder:
+        checkpoint = Checkpoint(Path(folder))
+        try:
+            checkpoint.open(asked)
+        except MillraceError as error:
+            return str(error)
+        checkpoint.close()
+        return "a new checkpoint"
+
+
+def of_scheduling() -> Iterator[Probe]:
+    """Yield the probes of the batch scheduler, by the pods that are announced to it."""
+    kueue, volcano = ({"scheduler": name, "queue": "team-a"} for name in ("Kueue", "Volcano"))
+    for see in (made("StatefulSet"), executors):
+        yield Probe("spec.scheduling", ON_CLUSTER, (ABSENT, kueue), see)
+        base = written(ON_CLUSTER, "spec.scheduling", kueue)
+        schedulers = ("Kueue", "Volcano", "YuniKorn")
+        parts = {"scheduler": schedulers, "queue": ("team-a", "team-b"), "priorityClass": (ABSENT, "streaming")}
+        yield from probes(base, see, "spec.scheduling", **parts)
+    parts = {"queue": ("team-a", "team-b"), "priorityClass": (ABSENT, "streaming")}
+    yield from probes(written(ON_CLUSTER, "spec.scheduling", volcano), made("PodGroup"), "spec.scheduling", **parts)
+
+
+def of_snapshots() -> Iterator[Probe]:
+    """Yield the probes of automatic snapshots."""
+    yield Probe("spec.snapshots", ON_CLUSTER, (ABSENT, {}, {"every": "6h"}), orders)
+    base = written(ON_CLUSTER, "spec.snapshots", {})
+    parts = {"every": (ABSENT, "6h", "1h"), "beforeChange": (True, False), "keep": (10, 3), "maxAge": (ABSENT, "7d")}
+    yield from probes(base, orders, "spec.snapshots", **parts)
 
 
 def of_deployment() -> Iterator[Probe]:
@@ -318,5 +371,7 @@ def of_deployment() -> Iterator[Probe]:
     confs = (ABSENT, {"spark.sql.adaptive.enabled": "false"}, {"spark.master": "local"}, {"spark.sql.session.timeZone":
              "Europe/Oslo"})  # fmt: skip
     yield Probe("spec.sparkConf", ON_CLUSTER, confs, spark_settings)
+    yield from of_scheduling()
+    yield from of_snapshots()
     yield Probe("spec.suspend", ON_CLUSTER, (False, True), drivers)
     yield Probe("spec.restartNonce", ON_CLUSTER, (ABSENT, 1, 2), revised)

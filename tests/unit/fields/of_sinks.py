@@ -76,9 +76,10 @@ def opened(asked: StreamQuery, number: Number, partitions: int = 2) -> Sink:
 def described(sink: Sink) -> object:
     """Return where a sink writes, and what it does with rows."""
     if isinstance(sink, FilesSink):
-        return sink.place, sink._updates, sink._parts, sink._most, sink._keys
+        every = None if sink._compaction is None else sink._compaction.every
+        return sink.place, sink._updates, sink._parts, sink._most, sink._keys, every
     if isinstance(sink, ObjectFilesSink):
-        return sink.place, sink._updates, sink._keys
+        return sink.place, sink._updates, sink._keys, None if sink._plan is None else sink._plan.every
     if isinstance(sink, ConsoleSink):
         rows = pa.RecordBatch.from_pydict({"k": list(range(50))})
         return sink.place, [batch.num_rows for batch in _Head(sink._rows)(iter([rows]))]
@@ -146,6 +147,8 @@ def of_sink(place: str, base: dict[str, object], number: Number) -> Iterator[Pro
     stored = written(base, place, {"files": {"path": "s3a://lake/out"}})
     for files in (documents["files"], stored):
         yield Probe(f"{place}.files.key", files, (ABSENT, ["city", "since"]), see)
+        keyed = written(files, f"{place}.files.key", ["city", "since"])
+        yield Probe(f"{place}.files.compactEvery", keyed, (ABSENT, 7), see)
     yield Probe(f"{place}.files.format", documents["files"], ("csv", "json", "parquet"), see)
     yield Probe(f"{place}.console.rows", documents["console"], (20, 30), see)
     for kind in ("kafka", "table"):

@@ -22,6 +22,7 @@ from .of_sources import of_sources
 from .of_table_streams import of_table_streams
 from .of_tables import of_tables
 from .of_the_plan import of_the_plan
+from .of_upgrades import of_upgrades
 from .probe import ABSENT
 from .walk import fields
 
@@ -37,6 +38,7 @@ PROBES = [
     *of_code(),
     *of_lookups(),
     *of_deployment(),
+    *of_upgrades(),
     *of_reporting(),
     *of_the_plan(),
 ]

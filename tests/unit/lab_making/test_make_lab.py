@@ -32,6 +32,16 @@ def test_everything_is_made_once_and_said(lanes, capsys):
     assert [part.times_made for part in lanes] == [1, 1, 1]
 
 
+@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("kafka", 2)])
+def test_nothing_is_made_for_an_argument(lanes, capsys, argument, status):
+    with pytest.raises(SystemExit) as ended:
+        command.main([argument])
+    assert ended.value.code == status
+    printed = capsys.readouterr()
+    assert "usage: python -m lab" in printed.out + printed.err
+    assert [part.times_made for part in lanes] == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("ci", "consequence"), [("", "tests that need them are skipped"), ("true", "tests that need them fail")]
 )

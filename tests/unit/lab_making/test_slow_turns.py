@@ -137,10 +137,18 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
     never = set(re.findall(r"only make test-faults: tests/([\w/]+\.py::\w+)", done.stdout))
     assert {name for name in never if not name.startswith("cluster/test_live_alerts.py::")} == {
         "cluster/test_image.py::test_every_example_that_a_pod_runs_comes_to_what_it_should",
+        "cluster/test_lifecycle.py::test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_then",
         "cluster/test_skew.py::test_a_key_that_becomes_hot_needs_another_partitioner_and_no_more_executors",
+        "cluster/test_upgrades.py::test_a_wrong_version_is_dropped_by_name_and_a_right_one_takes_over",
         "kafka/test_backlog.py::test_a_backlog_is_drained_in_batches_of_the_interval",
         "kafka/test_faults.py::test_every_fault_loses_and_doubles_no_record",
         "kafka/test_five_million.py::test_five_million_results_fit_into_one_batch",
         "lakehouse/test_small_files.py::test_many_commits_to_a_delta_table_leave_few_files",
         "lakehouse/test_small_files.py::test_many_commits_to_an_iceberg_table_leave_few_files",
+        "spark/test_added_aggregates.py::test_a_process_that_dies_at_any_step_leaves_the_old_state_or_the_new_one",
+        "spark/test_automatic_snapshots.py::test_a_query_that_is_killed_and_changed_goes_on_from_each_kind_of_snapshot",
+        "spark/test_automatic_snapshots.py::test_a_snapshot_that_is_asked_for_is_taken_once_and_a_query_goes_on_from_it",
+        "spark/test_repartition_running.py::test_a_copier_and_drivers_that_are_killed_leave_one_number_or_the_other",
+        "spark/test_repartition_running.py::test_a_running_query_goes_on_with_more_partitions",
+        "spark/test_sequences.py::test_results_are_those_of_one_run_whatever_befalls_the_query",
     }

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import yaml
 
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
+from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
 from millrace_operator.lifecycle.objects.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observed_query import QueryKey
@@ -14,6 +15,7 @@ from millrace_operator.lifecycle.query_memory import ApplyBackoff, StatusPace
 from millrace_operator.lifecycle.reconcile import REQUEUE_MARGIN, ChangeForbiddenError, GoneError, Reconciler
 from millrace_operator.lifecycle.refusals import NameTakenError, ObjectRefusedError
 from millrace_operator.lifecycle.workqueue import WorkQueue
+from millrace_operator.resources.gangs import POD_GROUP
 from millrace_operator.resources.pod_defaults import PodDefaults
 from millrace_operator.telemetry.metrics import OperatorMetrics
 
@@ -45,8 +47,7 @@ class PunctualQueue(WorkQueue):
 
     def due(self, key):
         """When a key is handed out next; None if it is not."""
-        due = self._due.get(key)
-        return None if due is None else datetime.fromtimestamp(due, UTC)
+        return None if (due := self._due.get(key)) is None else datetime.fromtimestamp(due, UTC)
 
 
 class Cluster:
@@ -82,10 +83,8 @@ class Cluster:
         """Default image of the next operator."""
         self.reads = 0
         """How often the operator has read the query, beside its watch."""
-        self.writes, self.events, self.actions = 0, [], []
-        self.dies_at = None
-        self._versions = itertools.count(1)
-        self._lives = itertools.count(1)
+        self.writes, self.events, self.actions, self.dies_at = 0, [], [], None
+        self._versions, self._lives, self._next_uid = itertools.count(1), itertools.count(1), "u"
         self.start_operator()
 
     # Actions of users.
@@ -94,13 +93,12 @@ class Cluster:
         """Apply a query as kubectl does."""
         document = yaml.safe_load(text)
         document["spec"].setdefault("checkpoint", {"claimName": "checkpoints"})
-        before = self.query
-        generation = 1
+        before, generation = self.query, 1
         if before is not None:
             generation = before["metadata"]["generation"] + (before["spec"] != document["spec"])
         document["metadata"] |= {
             "namespace": KEY.namespace,
-            "uid": before["metadata"]["uid"] if before else "u",
+            "uid": before["metadata"]["uid"] if before else self._next_uid,
             "generation": generation,
             "finalizers": before["metadata"].get("finalizers", []) if before else [],
             "annotations": annotations or {},
@@ -111,12 +109,8 @@ class Cluster:
 
     def put_other(self, name, phase, topic):
         """Put another query that writes a topic; it has reached its phase now."""
-        ready = {
-            "type": "Ready",
-            "status": str(phase == "Running"),
-            "reason": "R",
-            "lastTransitionTime": stamp(self.time),
-        }
+        is_ready = str(phase == "Running")
+        ready = {"type": "Ready", "status": is_ready, "reason": "R", "lastTransitionTime": stamp(self.time)}
         self.others[name] = {
             "metadata": {"namespace": KEY.namespace, "name": name, "uid": name, "generation": 1},
             "spec": {"sources": {}, "sink": {"kafka": {"bootstrapServers": "kafka:9092", "topic": topic}}},
@@ -181,7 +175,7 @@ class Cluster:
         key = (manifest["kind"], manifest["metadata"]["name"])
         if key in self.foreign:
             raise NameTakenError(*key)
-        if key in self.objects and owner.owns(self.objects[key]):
+        if key[0] != POD_GROUP and key in self.objects and owner.owns(self.objects[key]):
             return copied(self.objects[key])
         return self.apply(manifest, dry_run=dry_run)
 
@@ -198,9 +192,12 @@ class Cluster:
         if version is not None and version != self.objects[key]["metadata"]["resourceVersion"]:
             raise ConflictError
         held = copied(manifest) | {"extra": "the API server's"}
-        held["metadata"]["uid"] = f"uid of {key}"
-        if APPLIED_KEY in (data := self.objects.get(key, {}).get("data", {})):  # another manager's
-            held["data"][APPLIED_KEY] = data[APPLIED_KEY]
+        held["metadata"].setdefault("creationTimestamp", stamp(self.time))
+        uid = self.objects[key]["metadata"]["uid"] if key in self.objects else f"uid {next(self._lives)}"
+        if held["metadata"].setdefault("uid", uid) != uid:
+            raise ConflictError
+        data = self.objects.get(key, {}).get("data", {})
+        held.get("data", {}).update({each: data[each] for each in (APPLIED_KEY, SNAPSHOTS_KEY) if each in data})
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
         self.objects[key] = held
@@ -227,9 +224,13 @@ class Cluster:
         self._act(("drop", name))
         self.secrets.discard(name)
 
-    def drop_configuration(self, owner, name, uid):
-        self._act(("drop", name))
-        assert self.objects.pop(("ConfigMap", name))["metadata"]["uid"] == uid
+    def drop(self, found):
+        self._act(("drop", found["metadata"]["name"]))
+        self.reconciler.observations.object_gone(self.objects.pop((found["kind"], found["metadata"]["name"])))
+
+    def drop_pod_group(self, owner):
+        self._act(("drop", POD_GROUP))
+        self.objects.pop((POD_GROUP, owner.name), None)
 
     def drain(self, namespace, stateful_set, uid):
         if self.forbids:
@@ -302,11 +303,8 @@ class Cluster:
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
         name = self.objects[key]["spec"]["containers"][0]["name"]
         before = self.objects[key]["status"].get("containerStatuses", [{}])[0]
-        state = {
-            "name": name,
-            "restartCount": before.get("restartCount", 0),
-            "state": {"running": {"startedAt": since}},
-        }
+        restarts, running = before.get("restartCount", 0), {"running": {"startedAt": since}}
+        state = {"name": name, "restartCount": restarts, "state": running}
         return self.pod_shows(key, conditions=[ready], startTime=since, containerStatuses=[state])
 
     def driver_starts(self, *, serves=True):
@@ -329,13 +327,8 @@ class Cluster:
 
     def pod_fails(self, message="", code=1, reason="Error", restarts=1, key=POD):
         """End the pod's container. Kubernetes waits before it restarts the container."""
-        ended = {
-            "exitCode": code,
-            "reason": reason,
-            "message": message,
-            "finishedAt": stamp(self.time),
-            "containerID": f"containerd://{next(self._lives)}",
-        }
+        ended = {"exitCode": code, "reason": reason, "message": message, "finishedAt": stamp(self.time)}
+        ended["containerID"] = f"containerd://{next(self._lives)}"
         waiting = {"reason": "CrashLoopBackOff", "message": "back-off restarting"}
         state = {
             "name": self.objects[key]["spec"]["containers"][0]["name"],
@@ -343,7 +336,9 @@ class Cluster:
             "state": {"waiting": waiting},
             "lastState": {"terminated": ended},
         }
-        return self.pod_shows(key, containerStatuses=[state])
+        before = self.objects[key]["status"].get("conditions", ())
+        scheduled = [each for each in before if each["type"] == "PodScheduled"]
+        return self.pod_shows(key, conditions=scheduled, containerStatuses=[state])
 
     def executor(self, number, driver=None, *, runs=True):
         """Create an executor's pod, as the driver does. ``driver`` is the uid of another driver's pod."""
@@ -382,7 +377,7 @@ class Cluster:
         self.reconciler._seconds = lambda: self.time.timestamp()
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
-        for each in self.objects.values():
+        for each in self._watched():
             self.reconciler.observations.object_seen(copied(each))
 
     def settle(self):
@@ -422,10 +417,14 @@ class Cluster:
                 self.reconciler.rollouts.note(copied(each))
         if self.query is not None:
             self.reconciler.observations.query_seen(copied(self.query))
-        for each in self.objects.values():
+        for each in self._watched():
             self.reconciler.observations.object_seen(copied(each))
         for each in self.limits:
             self.reconciler.observations.limit_seen(copied(each))
+
+    def _watched(self):
+        """All objects but PodGroups, which the operator does not watch."""
+        return [each for (kind, _), each in self.objects.items() if kind != POD_GROUP]
 
     def _act(self, action):
         if self.dies_at is not None:
@@ -443,7 +442,8 @@ class Cluster:
         metadata = self.query["metadata"]
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             self.reconciler.observations.query_gone(self.query)
-            self.query = None
+            self.query, self._next_uid = None, f"u{next(self._lives)}"
             self.secrets.clear()
-            for key in list(self.objects):
-                self.reconciler.observations.object_gone(self.objects.pop(key))
+            for each in self._watched():
+                self.reconciler.observations.object_gone(each)
+            self.objects.clear()

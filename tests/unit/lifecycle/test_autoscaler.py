@@ -15,6 +15,7 @@ from millrace_operator.scaling.decision.decision import Decision, Inputs, Reason
 from millrace_operator.scaling.shape import Shape
 from millrace_research.arena.comparison import MillracePolicy
 from millrace_research.arena.simulation.run import simulate
+from millrace_research.arena.simulation.traces import steps
 
 from .cluster import KEY, NOW
 from .operated import SCENARIO, Operated, document, shifted
@@ -126,6 +127,17 @@ def test_the_operator_carries_out_what_the_scaler_decides_and_when(operated):
     run, _ = operated
     assert len(run.rescales) >= 1
     assert rescales(run) == rescales(simulate(SCENARIO, pure(), seed=3))
+
+
+def test_a_query_whose_load_stops_goes_to_its_minimum_and_comes_back():
+    rate = SCENARIO.trace.peak / 2
+    quiet = replace(SCENARIO, trace=steps([rate, 0.0, rate], [0.0, 300.0, 900.0], 1200.0))
+    policy = Operated()
+    run = simulate(quiet, policy, seed=3)
+    released = next(each for each in run.rescales if each.time > 300)
+    assert released.after.executors == SCENARIO.bounds.executors.low < released.before.executors
+    assert any(each.time > 900 and each.after.executors > each.before.executors for each in run.rescales)
+    assert policy.cluster.condition("MetricsAvailable").status == "True"
 
 
 def test_the_status_tells_of_load_and_decisions(operated):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_operator.lifecycle.autoscaling.quota_room import quantity, room_for
-from millrace_operator.lifecycle.autoscaling.quota_usage import quota_usage
+from millrace_operator.resources.quota_usage import quota_usage
 
 EXECUTOR = {"requests": {"cpu": "2", "memory": "3Gi"}, "limits": {"memory": "3Gi"}}
 MEBI = 1 << 20

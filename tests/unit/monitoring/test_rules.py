@@ -16,6 +16,7 @@ WITHOUT_VALUE = (
     "MillraceQueriesWithoutMetrics",
     "MillraceSourceSilent",
     "MillraceNamespaceRefused",
+    "MillraceSnapshotStale",
 )
 """Alerts of something that is not there."""
 

@@ -202,6 +202,17 @@ def test_a_batch_that_does_not_end_is_found_while_it_runs():
     assert first.reason.startswith("no batch has finished for 1 min 30 s; the interval is 2 s")
 
 
+def test_a_batch_that_takes_long_under_a_skewed_load_may_do_so_because_of_it():
+    kept, clock = history(*[a_skewed_batch()] * 3)
+    clock.now += 90
+    first = verdict(kept, clock, query=FIXED)
+    assert first.title == "A batch takes long"
+    assert "In the batch before, the busiest worker has " in first.reason
+    assert first.remedy.startswith("spec.partitioner.algorithm is hash: write auto, ")
+    assert "see whether own code" in first.remedy
+    assert "write auto" not in verdict(kept, clock).remedy
+
+
 def test_a_start_is_no_batch_that_takes_long():
     kept, clock = history(*[a_batch()] * 3)
     kept.step("starting Spark")

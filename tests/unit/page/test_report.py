@@ -47,6 +47,16 @@ def test_the_timeline_has_every_decision():
     ]
 
 
+def test_samples_say_neither_when_the_run_began_nor_how_long_its_start_took():
+    _, _, lines = record_of(a_batch())
+    assert [text for _, text in entries(lines, EntryKind.RUN)][:2] == [
+        "Millrace 0.1.0 starts the query.",
+        "After 0 ms, Spark is ready for the first batch.",
+    ]
+    sampled = [a_start(millrace="", origin="Prometheus at http://prometheus:9090"), *lines[1:]]
+    assert entries(sampled, EntryKind.RUN) == [("First sample", "What was before it in this period is not known.")]
+
+
 def test_decisions_are_marked_in_the_charts():
     *_, lines = record_of(*[a_batch()] * 5, *[a_batch(pin=replace(PIN, epoch=2))] * 5)
     assert render_report(replayed(lines)).decode().count('class="mark"') == 2 * 3  # no latency is known

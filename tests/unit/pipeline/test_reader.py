@@ -1,12 +1,14 @@
 """Which offsets a reader offers, and which tasks they make, above all at the end of an input."""
 
+import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from millrace_jobs.pipeline.reader import MillraceStreamReader, ReaderConfig, SourceTask
+from millrace_jobs.pipeline.reader import FOLLOWED, MillraceStreamReader, ReaderConfig, SourceTask
 from millrace_jobs.plan.control import Control, Pin, write_control
 from millrace_jobs.sources.base import bounds
 
@@ -132,3 +134,28 @@ def test_the_closing_time_is_in_the_column_of_the_watermark_whatever_the_case_of
     (replica,) = closing.partitions(AT_5, latest(closing, AT_5))
     *_, last = closing.read(replica)
     assert last.column("at").cast(pa.int64()).to_pylist() == [100]
+
+
+def test_a_run_that_follows_another_has_its_batches_even_without_records(reader, tmp_path):
+    followed = tmp_path / "followed" / "offsets"
+    followed.mkdir(parents=True)
+    for batch, row in enumerate([5, 5, 7]):
+        lines = ["v1", "{}", "-", json.dumps({"source": "other"}), json.dumps(AT_5 | {"position": {"row": row}})]
+        (followed / str(batch)).write_text("\n".join(lines), encoding="utf-8")
+    commits = tmp_path / "spark" / "commits"
+    commits.mkdir()
+    made = reader(100)
+    follower = MillraceStreamReader(replace(made._config, followed=followed.parent))
+    (tmp_path / "control.json").write_text("1", encoding="utf-8")  # the last batch to repeat
+    offsets = [AT_5]
+    for batch in (1, 2):
+        (commits / str(batch)).touch()
+        offsets.append(latest(follower, offsets[-1]))
+    assert offsets[1] == AT_5 | {FOLLOWED: 1}  # another offset, and no record
+    assert follower.partitions(offsets[0], offsets[1]) == []
+    assert offsets[2] == offsets[1]
+    (tmp_path / "control.json").write_text("2", encoding="utf-8")
+    last = latest(follower, offsets[1])
+    assert last == AT_5 | {"position": {"row": 7}, FOLLOWED: 2}
+    assert [replica.piece for replica in follower.partitions(offsets[1], last)] == [(5, 6), (6, 7)]
+    assert FOLLOWED not in latest(reader(100), last)  # the run goes on by itself

@@ -70,6 +70,15 @@ def test_a_comparison_that_cannot_be_made_is_explained(arguments, problem):
     assert str(caught.value).startswith(problem)
 
 
+def test_a_file_that_is_scaled_unasked_says_by_which_argument_it_is_not(tmp_path, capsys):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,rate\n0,100\n60,300\n120,100\n")
+    millrace.simulate(trace, ["fixed-peak"], max_executors=1)
+    assert "; peak=300 leaves them as they are" in capsys.readouterr().err
+    millrace.simulate(trace, ["fixed-peak"], max_executors=1, peak=300)
+    assert capsys.readouterr().err == ""
+
+
 def test_a_load_in_arrays_is_simulated_at_its_own_rate():
     table = millrace.simulate(([0, 600, 1200], [1e4, 5e4, 1e4]), ["millrace", "oracle"], max_executors=2)
     assert table["policy"] == ["millrace", "oracle"]

@@ -27,7 +27,8 @@ import sys
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        allowed = {"millrace", "millrace_jobs", "millrace_api", "numpy", "numba", "llvmlite", *sys.stdlib_module_names}
+        own = {"millrace", "millrace_jobs", "millrace_api", "millrace_support"}
+        allowed = own | {"numpy", "numba", "llvmlite", *sys.stdlib_module_names}
         if name.split(".")[0] not in allowed and not name.startswith("_"):
             raise ModuleNotFoundError(f"blocked: {name}", name=name)
         return None

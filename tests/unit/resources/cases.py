@@ -215,6 +215,26 @@ spec:
   checkpoint: {claimName: checkpoints}
 """
 
+_SCHEDULED = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {{name: trips-by-cell}}
+spec:
+  sources:
+    trips:
+      kafka: {{bootstrapServers: "kafka:9092", topic: trips}}
+      schema: cell STRING, fare DOUBLE
+  query: {{sql: "SELECT cell, count(*) AS n FROM trips GROUP BY cell"}}
+  sink: {{kafka: {{bootstrapServers: "kafka:9092", topic: trips-by-cell}}}}
+  checkpoint: {{claimName: checkpoints}}
+  partitioner: {{algorithm: prompt, placement: Dedicated, replicas: {{min: 2}}}}
+  executors: {{initial: 3, min: 2, max: 6}}
+  scheduling: {{scheduler: {scheduler}, queue: {queue}, priorityClass: streaming}}
+"""
+ON_KUEUE = _SCHEDULED.format(scheduler="Kueue", queue="team-a")
+ON_VOLCANO = _SCHEDULED.format(scheduler="Volcano", queue="team-a")
+ON_YUNIKORN = _SCHEDULED.format(scheduler="YuniKorn", queue="root.team-a")
+
 CASES = {
     "smallest": SMALLEST,
     "secured": SECURED,
@@ -224,6 +244,9 @@ CASES = {
     "in-azure": IN_AZURE,
     "reported": REPORTED,
     "looked-up": LOOKED_UP,
+    "on-kueue": ON_KUEUE,
+    "on-volcano": ON_VOLCANO,
+    "on-yunikorn": ON_YUNIKORN,
 }
 UID = "11111111-2222-3333-4444-555555555555"
 IMAGE = "example.org/millrace-jobs:0.1.0"

@@ -14,6 +14,7 @@ from .refused_code import CODE
 from .refused_references import REFUSED_REFERENCES
 from .refused_reports import REPORTS
 from .refused_roles import ROLES
+from .refused_scheduling import SCHEDULING
 from .refused_tables import ICEBERG, REFUSED_TABLES
 
 NAMESPACE = "cabs"
@@ -81,9 +82,6 @@ OIDC = {
 TOKENS = {"mechanism": "OAUTHBEARER", "oidc": OIDC}
 EVIL = "https://evil.example.com/token"
 DATABASE = {"database": "sales", "table": "trips", "key": ["cell"], "user": "millrace"}
-TABLE = {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}
-READERS = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
-LOOKUPS = {"tokens": READERS, "tls": {"certificate": READERS, "key": READERS}}
 LOCAL_ICEBERG = ICEBERG | {"catalog": {"file": "/data/catalog.db"}, "location": "/data/trips"}
 REPLAY = {"path": "/data/a.csv", "format": "csv", "timeColumn": "at"}
 DEDICATED = {"partitioner__placement": "Dedicated", "partitioner__replicas": {"max": 5}, "executors__max": 2}
@@ -136,6 +134,7 @@ REFUSED = [
     ),
     *CODE,
     *ROLES,
+    *SCHEDULING,
     (
         "checkpointClaims",
         {"checkpointClaims": ["check*"]},
@@ -166,6 +165,21 @@ REFUSED = [
         {"checkpoint": {"uri": "s3a://lake/team-ab/trips"}},
         'spec.checkpoint.uri: "s3a://lake/team-ab/trips" is not allowed in namespace cabs; '
         "write a value that matches one of s3a://lake/team-a/**",
+    ),
+    (
+        "checkpointUris",
+        {"checkpointUris": ["s3a://lake/team-a/**"]},
+        {"checkpoint": {"uri": "s3a://lake/team-a/trips", "fromSnapshot": "s3a://lake/team-a/old/snapshots/one"}},
+        {"checkpoint": {"uri": "s3a://lake/team-a/trips", "fromSnapshot": "s3a://lake/team-b/old/snapshots/one"}},
+        'spec.checkpoint.fromSnapshot: "s3a://lake/team-b/old/snapshots/one" is not allowed in namespace cabs',
+    ),
+    (
+        "checkpointClaims",
+        {"checkpointClaims": ["checkpoints"]},
+        {"checkpoint": {"claimName": "checkpoints"}},
+        {"checkpoint": {"claimName": "checkpoints", "fromSnapshot": "file:///var/lib/millrace/checkpoint/a/snapshots/b"}},
+        'spec.checkpoint.fromSnapshot: "file:///var/lib/millrace/checkpoint/a/snapshots/b" is not allowed in namespace cabs; '
+        "leave it out: the policy allows none",
     ),
     (
         "checkpointUris",
@@ -203,20 +217,6 @@ REFUSED = [
         {"s3": {"endpoint": "https://minio.example.com:9000"}},
         {"s3": {"endpoint": "https://minio.example.org:9000"}},
         'spec.s3.endpoint: "https://minio.example.org:9000" is not allowed in namespace cabs',
-    ),
-    (
-        "lookupNamespaces",
-        {},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["cabs"]}},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["cabs", "web"]}},
-        'spec.lookups.namespaces[1]: "web" is not allowed in namespace cabs; leave it out: the policy allows none',
-    ),
-    (
-        "lookupNamespaces",
-        {"lookupNamespaces": ["team-*"]},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "cabs"]}},
-        {"sink": TABLE, "lookups": LOOKUPS | {"namespaces": ["team-a", "*"]}},
-        'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write a value that matches one of team-*',
     ),
     (
         "brokers",

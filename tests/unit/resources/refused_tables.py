@@ -7,6 +7,9 @@ CELLS = {"schema": "cell STRING, area STRING", "table": {"keys": ["cell"], "stat
 TABLE = {"catalog": {"rest": REST}, "table": "sales.cells"}
 STREAM = {"schema": "cell STRING, at TIMESTAMP"}
 STREAMED = {"catalog": {"rest": REST}, "table": "sales.trips"}
+LOOKED_UP = {"table": {"bootstrapServers": "kafka:9092", "topic": "by-cell"}}
+READERS = {"secretKeyRef": {"name": "readers", "key": "tokens"}}
+LOOKUPS = {"tokens": READERS, "tls": {"certificate": READERS, "key": READERS}}
 ICEBERG = {"catalog": {"rest": REST}, "table": "sales.trips", "location": "s3a://lake/team-a/trips", "key": ["cell"]}
 
 REFUSED_TABLES = [
@@ -120,5 +123,19 @@ REFUSED_TABLES = [
         {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "one.db.example.com"}}}}},
         {"sink": {"iceberg": ICEBERG | {"catalog": {"postgres": CATALOG | {"host": "evil.example.com"}}}}},
         'spec.sink.iceberg.catalog.postgres.host: "evil.example.com" is not allowed in namespace cabs',
+    ),
+    (
+        "lookupNamespaces",
+        {},
+        {"sink": LOOKED_UP, "lookups": LOOKUPS | {"namespaces": ["cabs"]}},
+        {"sink": LOOKED_UP, "lookups": LOOKUPS | {"namespaces": ["cabs", "web"]}},
+        'spec.lookups.namespaces[1]: "web" is not allowed in namespace cabs; leave it out: the policy allows none',
+    ),
+    (
+        "lookupNamespaces",
+        {"lookupNamespaces": ["team-*"]},
+        {"sink": LOOKED_UP, "lookups": LOOKUPS | {"namespaces": ["team-a", "cabs"]}},
+        {"sink": LOOKED_UP, "lookups": LOOKUPS | {"namespaces": ["team-a", "*"]}},
+        'spec.lookups.namespaces[1]: "*" is not allowed in namespace cabs; write a value that matches one of team-*',
     ),
 ]

@@ -116,3 +116,25 @@ def test_other_stores_are_refused(uri):
     assert problem.hint.endswith(
         "or {uri: s3a://BUCKET/PREFIX} or {uri: abfss://CONTAINER@ACCOUNT.blob.core.windows.net/PREFIX}"
     )
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "snapshot", "is_seen"),
+    [
+        ({"uri": "file:///mnt/state/trips"}, "file:///mnt/state/old/snapshots/one", True),
+        ({"uri": "file:///mnt/state/trips"}, "file:///mnt/elsewhere/old/snapshots/one", False),
+        ({"claimName": "claim"}, "file:///var/lib/millrace/checkpoint/old/snapshots/one", True),
+        ({"claimName": "claim"}, "file:///mnt/state/old/snapshots/one", True),
+        ({"claimName": "claim"}, "file:///old/snapshots/one", False),
+    ],
+)
+def test_a_snapshot_is_on_a_volume_that_the_driver_mounts(checkpoint, snapshot, is_seen):
+    found = [str(each) for each in problems(query(checkpoint=checkpoint | {"fromSnapshot": snapshot}))]
+    assert found == (
+        []
+        if is_seen
+        else [
+            f'spec.checkpoint.fromSnapshot: the snapshot "{snapshot}" is not on a volume that the driver mounts; with '
+            "claimName, the snapshots of a query are in file:///var/lib/millrace/checkpoint/QUERY/snapshots"
+        ]
+    )

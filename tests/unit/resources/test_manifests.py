@@ -9,7 +9,7 @@ import yaml
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 from millrace_operator.resources.names import Owner
 
-from .cases import AUTH, CASES, SMALLEST, UID, golden, objects_of, query_of
+from .cases import AUTH, CASES, ON_YUNIKORN, SMALLEST, UID, golden, objects_of, query_of
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -73,7 +73,8 @@ def test_no_secret_and_no_reference_to_one_is_in_a_config_map():
 
 def test_the_driver_knows_how_many_executors_it_needs_to_be_ready():
     document = files_of(by_kind(SMALLEST + "  executors: {initial: 3, min: 2}\n"))["query.yaml"]
-    assert yaml.safe_load(document)["spec"]["executors"] == {"min": 2}
+    assert yaml.safe_load(document)["spec"]["executors"] == {"min": 2, "initial": 2}
+    assert query_of(document).spec.executors.min == 2, "the default of initial is less than that"
 
 
 def test_what_the_driver_runs_is_a_valid_query():
@@ -81,6 +82,13 @@ def test_what_the_driver_runs_is_a_valid_query():
         document = files_of(by_kind(text))["query.yaml"]
         assert query_of(document).spec.query == query_of(text).spec.query
         assert (query_of(document).name, query_of(document).metadata.namespace) == ("trips-by-cell", "cabs")
+
+
+def test_a_driver_knows_its_image_if_it_takes_a_snapshot_before_a_change_of_it():
+    image = "  image: example.org/jobs:2\n"
+    for snapshots, known in (("", None), ("  snapshots: {keep: 3}\n", "example.org/jobs:2")):
+        document = files_of(by_kind(SMALLEST + image + snapshots))["query.yaml"]
+        assert query_of(document).spec.image == known
 
 
 def test_a_driver_has_longer_to_end_than_its_batch():
@@ -146,3 +154,18 @@ def test_memory_is_the_heap_and_what_is_beside_it():
     settings = files_of(found)["spark-defaults.conf"]
     assert f"spark.executor.memoryOverhead {256 + 4 * 256 + 409}m\n" in settings
     assert "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB 409\n" in settings
+
+
+def test_another_queue_or_gang_is_another_application_of_yunikorn():
+    """YuniKorn takes both from the first pod of an application, and ignores what later ones say."""
+
+    def applications(text):
+        sets = [each for each in objects_of(text) if each["kind"] == "StatefulSet"]
+        return [each["spec"]["template"]["metadata"]["labels"]["yunikorn.apache.org/app-id"] for each in sets]
+
+    before = applications(ON_YUNIKORN)
+    assert all(len(each) <= 63 for each in before)
+    queue = applications(ON_YUNIKORN.replace("root.team-a", "root.team-b"))
+    assert not set(before) & set(queue)
+    larger = applications(ON_YUNIKORN + "  driver: {memory: 8g}\n")
+    assert len(set(before) - set(larger)) == 1, "replicas have no gang"

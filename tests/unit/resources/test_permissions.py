@@ -53,6 +53,46 @@ def test_of_very_many_things_that_are_not_allowed_only_the_first_are_looked_for(
     assert len(looked) == MOST_PROBLEMS
 
 
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("labels", "kueue.x-k8s.io/queue-name"),
+        ("labels", "queue"),
+        ("annotations", "yunikorn.apache.org/queue"),
+        ("annotations", "scheduling.volcano.sh/queue-name"),
+    ],
+)
+def test_where_queues_are_restricted_a_template_may_not_name_one(part, name):
+    asked = query(executors__podTemplate={"metadata": {part: {name: "others"}}})
+    assert said(policy(), asked) == []
+    (problem,) = said(policy(queues=["*"]), asked)
+    assert problem.startswith(f'spec.executors.podTemplate.metadata.{part}: "{name}" is not allowed in namespace cabs')
+    if part == "labels":
+        (problem,) = said(policy(queues=["*"]), query(labels={name: "others"}))
+        assert problem.startswith(f'spec.labels[{name}]: "{name}" is not allowed in namespace cabs')
+
+
+@pytest.mark.parametrize("name", ["volcano", "yunikorn"])
+def test_where_queues_are_restricted_a_template_may_not_name_a_batch_scheduler(name):
+    """It would take the pods into its default queue."""
+    asked = query(driver__podTemplate={"spec": {"schedulerName": name}})
+    assert said(policy(), asked) == []
+    (problem,) = said(policy(queues=["*"]), asked)
+    assert problem.startswith(f'spec.driver.podTemplate.spec.schedulerName: "{name}" is not allowed in namespace cabs')
+
+
+def test_where_priorities_are_restricted_no_label_may_name_another_one_to_kueue():
+    label = {"kueue.x-k8s.io/priority-class": "high"}
+    for asked, field in (
+        (query(labels=label), "spec.labels[kueue.x-k8s.io/priority-class]"),
+        (query(driver__podTemplate={"metadata": {"labels": label}}), "spec.driver.podTemplate.metadata.labels"),
+    ):
+        assert said(policy(), asked) == []
+        (problem,) = said(policy(priorityClasses=["*"]), asked)
+        expected = f'{field}: "kueue.x-k8s.io/priority-class" is not allowed in namespace cabs; leave it out'
+        assert problem.startswith(expected)
+
+
 def test_a_template_may_not_put_another_claim_in_the_place_of_an_allowed_one():
     other = {"spec": {"volumes": [{"name": "checkpoint", "persistentVolumeClaim": {"claimName": "other"}}]}}
     asked = query(driver__podTemplate=other, executors__podTemplate=other)

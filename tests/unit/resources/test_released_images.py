@@ -44,6 +44,9 @@ NEW_SINCE = (
     "algorithm: python",
     "transaction:",
     "sasl:",
+    "scheduling:",
+    "fromSnapshot:",
+    "snapshots:",
 )
 """Fields that the released version lacks: a query that has one needs a later image. Logins are in the CRD of Connections."""
 

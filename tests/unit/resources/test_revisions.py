@@ -39,6 +39,7 @@ CHANGES = {
     "labels": {"team": "payments"},
     "eventLog": {"path": "/data/events"},
     "lineage": {"file": "lineage.jsonl"},
+    "scheduling": {"scheduler": "Kueue", "queue": "team-a"},
     "restartNonce": 4,
     "query": {"sql": "SELECT cell, count(*) AS many FROM trips GROUP BY cell"},
     "sink": {"console": {}},

@@ -17,8 +17,12 @@ from planner_problems import KAFKA, NEAR, TABLE_SINK, problems, source
         ("SELECT p.k FROM p LEFT JOIN q ON p.k = q.k AND p.k > q.n", "that only Spark can evaluate: (p.k > q.n)"),
         ("SELECT k, n FROM p UNION ALL BY NAME SELECT n, k FROM q", "it has UNION BY NAME"),
         (
-            "SELECT k, n FROM p EXCEPT ALL SELECT k, n FROM q",
-            "it has EXCEPT ALL, which counts equal rows (line 1, column 8 of the SQL); write EXCEPT",
+            "SELECT k, row_number() OVER (ORDER BY n) + 1 AS r FROM p QUALIFY row_number() OVER (ORDER BY n) = 1",
+            "from the number of a row (line 1, column 11 of the SQL); compute it in a SELECT around this one",
+        ),
+        (
+            "SELECT k, array(n) AS ns FROM p QUALIFY row_number() OVER (PARTITION BY k ORDER BY n) = 1",
+            "(line 1, column 41 of the SQL); leave that column out, or CAST it to STRING",
         ),
         (
             "SELECT q.k, x.n FROM (SELECT k, n FROM p UNION ALL SELECT k, n FROM s) x JOIN q ON x.k = q.k",
@@ -99,6 +103,77 @@ def test_the_percentage_of_a_percentile_is_one_number():
     assert "has a percentage that is not a number from 0 to 1" in problem
 
 
+LATEST = "SELECT k, n FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY at DESC)"
+
+
+def test_the_first_rows_of_a_stream_need_a_key_and_a_sink_that_replaces_rows():
+    kafka = {"kafka": {**KAFKA, "topic": "out"}}
+    assert problems(f"{LATEST} = 1") == problems(f"{LATEST} = 1", kafka) == []
+    [unidentified] = problems(f"{LATEST} <= 2")
+    assert "does not say which columns identify a row" in unidentified
+    [unshown] = problems(f"{LATEST} <= 2", kafka)
+    assert "the rows of the result change, which kafka cannot show; write the results to sink.table" in unshown
+
+
+def test_the_first_rows_of_all_need_a_key_and_a_sink_that_replaces_rows():
+    kafka = {"kafka": {**KAFKA, "topic": "out"}}
+    for limited in (
+        "SELECT k, n FROM p ORDER BY n DESC LIMIT 10",
+        "SELECT n, count(*) AS c FROM s GROUP BY n ORDER BY c DESC, n LIMIT 10 OFFSET 5",
+        "SELECT k, n FROM p UNION SELECT k, n FROM q ORDER BY n LIMIT 3",
+    ):
+        assert problems(limited) == []
+        [unshown] = problems(limited, kafka)
+        assert "the rows of the result change, which kafka cannot show" in unshown
+    [unidentified] = problems("SELECT k, n FROM s ORDER BY n LIMIT 10")
+    assert "does not say which columns identify a row" in unidentified
+
+
+RANGE = "s.at BETWEEN r.at - INTERVAL 1 MINUTE AND r.at"
+OF_TWO = {"s": source("s"), "r": source("r")}
+
+
+@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowClose", "OnWindowEnd"])
+@pytest.mark.parametrize("algorithm", ["auto", "native", "pkg"])
+def test_whether_a_stream_has_a_record_is_asked_under_every_plan_and_strategy(emit, algorithm):
+    table = {"table": {**TABLE_SINK["table"], "key": ["k"]}}
+    kafka = {"kafka": {**KAFKA, "topic": "out"}}
+    for sql in (
+        f"SELECT s.k, s.n FROM s WHERE EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND {RANGE})",
+        f"SELECT s.k, s.n FROM s WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND {RANGE})",
+        f"SELECT s.k, s.n FROM s LEFT ANTI JOIN r ON r.k = s.k AND {RANGE}",
+    ):
+        for sink in (table, kafka) if emit != "OnWindowEnd" else (table,):
+            assert problems(sql, sink, sources=OF_TWO, emit=emit, partitioner={"algorithm": algorithm}) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("s.k IN (SELECT x.k FROM (SELECT k, n FROM r) x)", "no range of event time"),
+        (f"EXISTS (SELECT 1 FROM r WHERE {RANGE})", "has no key"),
+        (f"s.n > 1 OR EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND {RANGE})", "a subquery in"),
+        (f"s.k NOT IN (SELECT r.k FROM r WHERE {RANGE})", "NOT IN"),
+    ],
+)
+def test_what_a_stream_cannot_be_asked_is_refused_with_the_reason(where, reason):
+    [problem] = problems(f"SELECT s.k, s.n FROM s WHERE {where}", {"kafka": {**KAFKA, "topic": "out"}}, sources=OF_TWO)
+    assert "the query asks whether a stream has a record, and " in problem
+    assert reason in problem
+
+
+@pytest.mark.parametrize("emit", ["OnWindowClose", "OnWindowEnd"])
+def test_the_first_rows_of_all_are_never_final(emit):
+    [problem] = problems("SELECT k, n FROM s ORDER BY n LIMIT 3", sources={"s": source("s")}, emit=emit)
+    assert "never final" in problem
+
+
+@pytest.mark.parametrize("emit", ["OnWindowClose", "OnWindowEnd"])
+def test_the_first_rows_of_keys_are_never_final(emit):
+    [problem] = problems(f"{LATEST} = 1", sources={"s": source("s")}, emit=emit)
+    assert "never final" in problem
+
+
 def test_the_number_of_first_rows_has_a_limit():
     [problem] = problems("SELECT n, max_by(k, at, 5000) AS c FROM p GROUP BY n")
     assert "has a number of rows that is not one from 1 to 100" in problem
@@ -145,98 +220,6 @@ def test_rows_that_are_taken_back_by_except_do_not_go_to_files():
     [problem] = problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources)
     assert "the rows of the result change, which files cannot show" in problem
     assert problems("SELECT k, at FROM s EXCEPT SELECT k, at FROM r", sink, sources=sources, emit="OnWindowClose") == []
-
-
-def test_changing_rows_go_to_files_with_a_key_only():
-    sql, files = "SELECT p.k, q.n FROM p JOIN q ON p.k = q.k", {"path": "out", "format": "csv"}
-    [problem] = problems(sql, {"files": files})
-    assert "the rows of the result change, which files cannot show; write the results to sink.table" in problem
-    assert problem.endswith("sink.iceberg or sink.files with a key")
-    assert problems(sql, {"files": files | {"key": ["k"]}}) == []
-
-
-@pytest.mark.parametrize(
-    ("sql", "key", "said"),
-    [
-        ("SELECT p.k, p.n AS _time FROM p JOIN q ON p.k = q.k", "k", "the changelog has a column _time of its own"),
-        ("SELECT k, n AS _BATCH_ID FROM p", "k", "the changelog has a column _batch_id of its own"),
-        ("SELECT k, collect_set(n) AS c FROM p GROUP BY k", "k", "the result can have no changelog: "),
-    ],
-)
-def test_a_changelog_in_files_that_no_operator_makes_is_refused(sql, key, said):
-    [problem] = problems(sql, {"files": {"path": "out", "key": [key]}})
-    assert said in problem
-    assert problem.startswith("spec.sink.files.key: ")
-
-
-WINDOWS = "SELECT {} FROM s GROUP BY window(at, '1 minute'), k"
-
-
-@pytest.mark.parametrize("emit", ["OnUpdate", "OnWindowEnd", "OnWindowClose"])
-def test_groups_are_a_changelog_in_files_under_every_strategy(emit):
-    more = {"sources": {"s": source("s")}, "emit": emit}
-    files = {"path": "out", "partitionBy": ["k"], "key": ["since", "k"]}
-    assert problems(WINDOWS.format("window.start AS since, k, count(*) AS c"), {"files": files}, **more) == []
-    [problem] = problems(WINDOWS.format("window.start AS since, k, count(*) AS _batch_id"), {"files": files}, **more)
-    assert problem.startswith("spec.sink.files.key: the changelog has a column _batch_id of its own; ")
-
-
-@pytest.mark.parametrize(
-    ("sql", "emit", "said"),
-    [
-        ("SELECT k, n FROM s WHERE n > 0", "OnUpdate", "none is replaced or removed; leave key out"),
-        (f"SELECT s.k, r.n {NEAR}", "OnUpdate", "none is replaced or removed; leave key out"),
-        (f"SELECT s.k, r.n {NEAR}", "OnWindowClose", "none is replaced or removed; leave key out"),
-        (
-            "SELECT s.k, p.n FROM s LEFT JOIN p ON s.k = p.k",
-            "OnUpdate",
-            "so rows of the changelog could collide; select the primary keys of its tables and groups",
-        ),
-        (
-            f"SELECT * FROM ({WINDOWS.format('window.start AS k, count(*) AS c')})",
-            "OnWindowClose",
-            "none is replaced or removed; leave key out",
-        ),
-    ],
-)
-def test_rows_that_no_key_identifies_have_no_changelog_in_files(sql, emit, said):
-    sources = {name: source(name, **({"table": {"keys": ["k"]}} if name == "p" else {})) for name in "srp"}
-    read = {name: each for name, each in sources.items() if re.search(rf"(FROM|JOIN) {name}\b", sql)}
-    [problem] = problems(sql, {"files": {"path": "out", "key": ["k"]}}, sources=read, emit=emit)
-    assert problem.startswith("spec.sink.files.key: nothing says which columns identify a row of the result, ")
-    assert said in problem
-
-
-@pytest.mark.parametrize(
-    ("sql", "key", "said"),
-    [
-        ("SELECT p.n, p.at, q.n AS m FROM p JOIN q ON p.n = q.k", ["n"], "nothing says which columns identify a row"),
-        (
-            "SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.n = q.k",
-            ["n"],
-            "the key leaves out k, so rows of the changelog",
-        ),
-        ("SELECT p.k, p.n, q.n AS m FROM p JOIN q ON p.n = q.k", ["n", "k"], None),
-        ("SELECT p.k AS j, q.k FROM p JOIN q ON p.k = q.k", ["k"], None),
-        (
-            "SELECT p.k AS j, q.k FROM p LEFT JOIN q ON p.k = q.k",
-            ["k"],
-            "the key leaves out j, so rows of the changelog",
-        ),
-        ("SELECT k, n FROM p UNION ALL SELECT k, n FROM q", ["k"], "nothing says which columns identify a row"),
-        ("SELECT k, n FROM p UNION SELECT k, n FROM q", ["k", "n"], None),
-        (
-            "SELECT DISTINCT n, at FROM p",
-            ["n"],
-            "the key leaves out at, so rows of the changelog would collide; add at",
-        ),
-    ],
-)
-def test_the_key_of_a_changelog_in_files_identifies_the_rows_of_the_table(sql, key, said):
-    found = problems(sql, {"files": {"path": "out", "key": key}}, sources={
-        name: source(name, table={"keys": ["k"]}) for name in "pq" if f" {name}" in sql
-    })  # fmt: skip
-    assert [each.startswith(f"spec.sink.files.key: {said}") for each in found] == [True] * (said is not None), found
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from millrace_jobs.queries.routed.routed import Routed
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.relations import Scan
 from millrace_jobs.queries.tables.table_query import TableQuery
-from millrace_jobs.run import inputs, opening, platform, prepared_query
+from millrace_jobs.run import endpoints, inputs, opening, platform, prepared_query
 from millrace_jobs.run import job as module
 from millrace_jobs.run.failures import class_of
 from millrace_jobs.run.job import Job
@@ -52,14 +52,15 @@ class Start:
         sink.close, sink.withdraw = self._step("sink closed"), self._step("sink withdrawn")
         spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
         monkeypatch.setattr(opening, "checkpoint_root", lambda _: root)
-        monkeypatch.setattr(opening, "check_sinks", lambda _: None)
+        monkeypatch.setattr(endpoints, "check_sinks", lambda _: None)
         planned = CompiledQuery(DISTINCT, StructType(), True)
         monkeypatch.setattr(prepared_query, "compile_query", self._step("planned", planned))
         monkeypatch.setattr(results, "result_keys", lambda *_: None)
-        monkeypatch.setattr(prepared_query, "open_sinks", self._step("sink", sink))
+        monkeypatch.setattr(endpoints, "open_sinks", self._step("sink", sink))
         monkeypatch.setattr(module, "stop", self._step("spark stopped"))
         monkeypatch.setattr(module, "RunLoop", lambda *_, **__: SimpleNamespace(drain=lambda: None))
-        monkeypatch.setattr(inputs, "open_source", self._step("sources", SimpleNamespace(schema=pa.schema([]))))
+        source = SimpleNamespace(schema=pa.schema([]), check_server=lambda: None)
+        monkeypatch.setattr(inputs, "open_source", self._step("sources", source))
         monkeypatch.setattr(platform, "local_session", self._step("spark", spark))
         monkeypatch.setattr(Job, "_supervise", lambda *_: self.steps.append("running"))
 

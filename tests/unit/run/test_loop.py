@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -45,7 +46,7 @@ class Checkpoint:
     """What the run loop asks of one."""
 
     def __init__(self, folder):
-        self.policies = folder / "policies"
+        self.root, self.policies = folder, folder / "policies"
         self.lost = None
 
     def committed_offsets(self):
@@ -163,6 +164,19 @@ def test_a_plan_that_returns_to_the_old_mode_while_the_query_stops_is_not_the_en
     monkeypatch.setattr(run, "_matches_plan", lambda _: "go on" not in log or "stopped" in log)
     assert not run._stream(None)
     assert "stopped" in log
+
+
+def test_a_query_stops_for_a_copy_of_its_state_and_goes_on(run, log, monkeypatch):
+    switch = SimpleNamespace(is_requested=lambda: "switched" not in log)
+    switch.switch = lambda _: log.append("switched") or "state partitions: 2 -> 8"
+    sink = SimpleNamespace(prepare=lambda last: log.append(last))
+    monkeypatch.setattr(run, "_switch", switch)
+    monkeypatch.setattr(run, "query", replace(run.query, sink=sink))
+    run._steering.follow_plan()
+    assert not run._stream(None)
+    assert [each for each in log if each != "drain"] == ["go on", "stopped", "switched", LastBatch(None, None)]
+    assert log.index("drain") < log.index("stopped")
+    assert run.watcher.messages[-1] == "state partitions: 2 -> 8"
 
 
 @pytest.fixture

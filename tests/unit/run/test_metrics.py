@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from builders import PIN, a_batch, a_native_batch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
+from millrace_jobs.run.automatic_snapshots import SnapshotFigures
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, JobMetrics
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
@@ -37,7 +38,10 @@ def scrape(metrics):
 
 def recorded(*reports):
     tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0, interval=300.0)}
-    metrics = JobMetrics("flights", checkpoint=Path(__file__).parent, tables=lambda: tables)
+    snapshots = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5)
+    metrics = JobMetrics(
+        "flights", checkpoint=Path(__file__).parent, tables=lambda: tables, snapshots=lambda: snapshots
+    )
     for report in reports:
         metrics.record(report)
     return metrics
@@ -347,14 +351,44 @@ def test_progress_is_the_end_of_a_batch_or_having_nothing_to_do(monkeypatch):
     assert value(metrics, progress) == 100
     monkeypatch.setattr(time, "time", lambda: 130.0)
     assert value(metrics, progress) == 100
-    metrics.record_idle()
+    metrics.record_idle(PIN)
     assert value(metrics, progress) == 130
     assert value(metrics, "millrace_batches_total") == 1
 
 
+def test_an_idle_query_reports_the_plan_of_its_next_batch_and_leaves_the_last_batch_as_it_was():
+    metrics = recorded(a_batch(waiting=0))
+    before = scrape(metrics)
+    metrics.record_idle(replace(PIN, epoch=9, workers=6, replicas=3, algorithm="shuffle"))
+    names = [f"millrace_plan_{each}" for each in ("epoch", "workers", "replicas")]
+    assert [value(metrics, name) for name in names] == [9, 6, 3]
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": "shuffle"}) == 1
+    assert value(metrics, "millrace_plan_info", QUERY | {"algorithm": PIN.algorithm}) is None
+    apart = ("millrace_plan_", "millrace_last_progress", "millrace_checkpoint_volume")
+    unchanged = {key: number for key, number in before.items() if not key[0].startswith(apart)}
+    assert unchanged.items() <= scrape(metrics).items()
+
+
+def test_a_query_that_had_nothing_to_do_since_its_start_can_be_scaled():
+    """A driver that restarts on a topic without records has everything that the operator asks for."""
+    metrics = JobMetrics("flights", interval=2.0)
+    metrics.record_idle(PIN)
+    wanted = {
+        "millrace_batches_total": 0,
+        "millrace_input_rows_total": 0,
+        "millrace_batch_processing_seconds_sum": 0,
+        "millrace_batch_interval_seconds": 2,
+        "millrace_source_lag_rows": 0,
+        "millrace_plan_epoch": PIN.epoch,
+        "millrace_plan_workers": PIN.workers,
+        "millrace_plan_replicas": PIN.replicas,
+    }
+    assert {name: value(metrics, name) for name in wanted} == wanted
+
+
 def test_size_and_free_space_of_the_checkpoints_volume_are_exported(tmp_path):
     metrics = JobMetrics("flights", checkpoint=tmp_path)
-    metrics.record_idle()
+    metrics.record_idle(PIN)
     size, free = (value(metrics, f"millrace_checkpoint_volume_{each}_bytes") for each in ("size", "free"))
     assert 0 < free <= size == shutil.disk_usage(tmp_path).total
 
@@ -374,6 +408,17 @@ def test_a_partition_has_a_lag_until_it_is_read_to_its_end():
     assert value(metrics, name, labels) == 7
     metrics.record(a_batch())
     assert value(metrics, name, labels) is None
+
+
+def test_snapshots_are_shown_at_any_time_and_not_before_the_first():
+    state = SnapshotFigures(interval=3600.0)
+    metrics = JobMetrics("flights", snapshots=lambda: state)
+    assert value(metrics, "millrace_snapshot_current_time_seconds") is None
+    assert value(metrics, "millrace_snapshot_interval_seconds") == 3600
+    state = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5)
+    metrics.record(a_batch())
+    assert value(metrics, "millrace_snapshot_current_time_seconds") == 1.7e9
+    assert value(metrics, "millrace_snapshot_seconds") == 2.5
 
 
 def test_tables_are_shown_at_any_time():

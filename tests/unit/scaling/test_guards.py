@@ -116,17 +116,28 @@ def test_what_the_cluster_did_not_have_is_asked_for_again_after_a_while():
     assert again.plan.executors > 2
 
 
-def test_no_change_follows_another_within_the_cooldown():
-    def decisions_after_change(*off):
-        mind, job = scaler(*off, grace=30), calm()
-        job.steps(mind, 8)
-        job.rate *= 1.5
-        job.until(mind)
-        job.rate *= 1.6
-        return [decision.reason for decision in job.steps(mind, 6)]
+def within_cooldown(factor, *off):
+    """The decisions that follow a scale-out at once, while the load changes by a factor."""
+    mind, job = scaler(*off, grace=30), calm()
+    job.steps(mind, 8)
+    job.rate *= 1.5
+    assert job.until(mind).changed
+    job.rate *= factor
+    return job.steps(mind, 6)
 
-    assert set(decisions_after_change()) <= {Guard.COOLDOWN, Reason.NO_ANSWER}
-    assert Guard.COOLDOWN not in decisions_after_change(Guard.COOLDOWN)
+
+@pytest.mark.parametrize("factor", [1.0, 1.04, 0.3])
+def test_no_change_follows_another_within_the_cooldown_unless_the_load_outgrows_it(factor):
+    reasons = {decision.reason for decision in within_cooldown(factor)}
+    assert reasons <= {Guard.COOLDOWN, Reason.NO_ANSWER}
+    assert Guard.COOLDOWN not in {decision.reason for decision in within_cooldown(factor, Guard.COOLDOWN)}
+
+
+def test_a_load_that_outgrows_a_change_is_not_kept_waiting_for_its_effect():
+    before, *_ = decisions = within_cooldown(1.6)
+    (more,) = [decision for decision in decisions if decision.changed]
+    assert more.plan.executors > before.before.executors
+    assert more.time - before.time <= 40
 
 
 @pytest.mark.parametrize("pause", ["paused", "scale_out_paused"])

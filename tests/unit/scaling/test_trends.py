@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace_operator.scaling.trends import Outlook, outlook, present_level, trend
+from millrace_operator.scaling.trends import Outlook, outlook, present_level, surge, trend
 
 TIMES = [5.0 * number for number in range(40)]
 
@@ -155,3 +155,32 @@ def test_nine_of_ten_values_come_as_expected(slope):
         found = outlook(TIMES, values.tolist(), 60)
         inside += found.low <= (1000 + slope * (TIMES[-1] + 60)) * (1 + 0.05 * rng.standard_normal()) <= found.high
     assert 0.8 <= inside / 300 <= 0.96
+
+
+def test_a_steady_rise_goes_on_but_to_no_more_than_twice():
+    assert surge(TIMES, RAMP, 30.0) == pytest.approx(RAMP[-1] + 5 * 30)
+    assert surge(TIMES, RAMP, 1e6) == 2 * RAMP[-1]
+    assert surge(TIMES[:4], [1.0, 2.0, 3.0, 3.5], 5.0) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize("ago", range(1, 8))
+@pytest.mark.parametrize("across", [0.0, 0.2, 0.5, 0.9])
+def test_a_step_is_no_surge_wherever_observations_lie_across_it(ago, across):
+    values = step(1000.0, 3000.0, ago)
+    values[-ago] = 1000 + 2000 * across or 1000.0
+    assert surge(TIMES, values, 30.0) is None
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0], [5.0, 3.0, 2.0, 1.0], [0.0] * 9, [2.0, 3.0, 3.0, 4.0]])
+def test_what_does_not_rise_four_times_in_a_row_is_no_surge(values):
+    assert surge(TIMES[: len(values)], values, 30.0) is None
+
+
+def test_noise_is_hardly_ever_a_surge():
+    found = [surge(TIMES, noisy([1000.0] * 40, 0.05, seed), 30.0) for seed in range(2000)]
+    assert sum(each is not None for each in found) <= 2
+
+
+def test_a_rise_is_seen_through_little_noise():
+    found = [surge(TIMES, noisy(np.array(RAMP) * np.exp(np.array(TIMES) / 90), 0.01, seed), 30.0) for seed in range(50)]
+    assert sum(each is not None for each in found) >= 40

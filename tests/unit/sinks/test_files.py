@@ -1,5 +1,6 @@
 """Whose a folder of results is: the files sink takes one only for the checkpoint that its files are of."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -68,6 +69,42 @@ def test_an_older_copy_of_the_checkpoint_is_refused(tmp_path):
     hint = "; restore the newest copy of the checkpoint, or remove the files of the batches after 4"
     refused(tmp_path, LastBatch(4, 3), said, hint=hint)
     sink(tmp_path).prepare(LastBatch(5, 4))
+
+
+def merged(folder, inode, *removed, batch=3, target="batch-0000000003-0000.csv"):
+    """Write what a compaction has noted before the merged file got its name."""
+    note = {"folder": ".", "target": target, "inode": inode, "removed": list(removed)}
+    (folder / "out" / "_compaction").write_text(json.dumps({"batch": batch, "merged": [note]}))
+
+
+def test_files_that_a_merged_one_has_replaced_before_a_crash_are_removed(tmp_path):
+    sink(tmp_path).prepare(NEW)
+    results(tmp_path, 0, 2, 3, 4)
+    replaced = [f"batch-{batch:010d}-0000.csv" for batch in (0, 2)]
+    inode = (tmp_path / "out" / "batch-0000000003-0000.csv").stat().st_ino
+    merged(tmp_path, inode, *replaced)
+    before = names(tmp_path)
+    sink(tmp_path).prepare(LastBatch(4, 4))
+    assert names(tmp_path) == before - set(replaced)
+
+
+@pytest.mark.parametrize("target", ["batch-0000000003-0000.csv", "batch-0000000005-0000.csv"])
+def test_files_stay_if_a_crash_came_before_the_merged_one_had_its_name(tmp_path, target):
+    sink(tmp_path).prepare(NEW)
+    results(tmp_path, 0, 2, 3)
+    merged(tmp_path, -1, "batch-0000000000-0000.csv", "batch-0000000002-0000.csv", target=target)
+    before = names(tmp_path)
+    sink(tmp_path).prepare(LastBatch(3, 3))
+    assert names(tmp_path) == before
+
+
+def test_a_checkpoint_that_would_write_a_merged_batch_again_is_refused(tmp_path):
+    sink(tmp_path).prepare(NEW)
+    results(tmp_path, 3)
+    merged(tmp_path, -1)
+    said = "has merged the files of batches up to 3, but the checkpoint would write batch 3"
+    refused(tmp_path, LastBatch(3, 2), said, hint="; restore the newest copy of the checkpoint, or write another path")
+    sink(tmp_path).prepare(LastBatch(4, 3))
 
 
 def test_results_that_nobody_has_marked_are_of_a_checkpoint_that_knows_their_batches(tmp_path):

@@ -53,6 +53,21 @@ def test_a_driver_that_wakes_up_late_does_not_number_files_again(tmp_path):
     assert numbers(other, start, end) + numbers(other, end, after) == [ord("d"), ord("b")]
 
 
+def test_a_reader_that_follows_another_run_reads_its_files_and_records_none(tmp_path):
+    arrive(tmp_path, "a", 1, mtime=1)
+    driver, follower = open_source(tmp_path), open_source(tmp_path)
+    first = driver.latest(driver.initial(), everything=False)
+    assert numbers(follower, driver.initial(), first) == [1]
+    arrive(tmp_path, "b", 2, mtime=2)
+    second = driver.latest(first, everything=False)
+    assert numbers(follower, first, second) == [2]
+    arrive(tmp_path, "c", 3, mtime=3)
+    with pytest.raises(MillraceError, match="another driver has written to the log of files seen"):
+        follower.latest(second, everything=False)
+    third = driver.latest(second, everything=False)
+    assert numbers(driver, second, third) == [3]
+
+
 def test_a_batch_has_at_most_the_files_that_the_query_allows(tmp_path):
     for i in range(5):
         arrive(tmp_path, str(i), i, mtime=i)

@@ -222,3 +222,33 @@ def test_a_name_that_yaml_takes_for_something_else_is_quoted() -> None:
 def test_a_query_that_was_written_is_one_that_loads() -> None:
     init("My Trips!.yaml", "--sample", "--yes")
     assert [query.name for query in load_queries(Path("My Trips!.yaml"))] == ["my-trips"]
+
+
+def test_records_with_another_number_of_fields_are_kept_by_the_query(folder: Path) -> None:
+    (folder / "in.csv").write_text('shop,price,at\n"a, b",1,2024-05-01\nc\nd,2,2024-05-01\n')
+    said = init("my query.yaml", "--input", "in.csv", "--yes")
+    assert (
+        "note: 1 of the first records does not fit the header: the query keeps such records in rejected/my-query"
+        in said
+    )
+    source = spec("my query.yaml")["sources"]["records"]
+    assert source["schema"] == "shop STRING, price BIGINT, at DATE"
+    assert source["corruptRecords"] == {"policy": "DeadLetter", "path": "rejected/my-query"}
+
+
+def test_a_header_that_fits_few_records_is_refused(folder: Path) -> None:
+    (folder / "in.csv").write_text("a;b,c\n1;2;3\n4;5;6\n")
+    with pytest.raises(MillraceError, match=r"in\.csv: cannot be read as csv: "):
+        init("--input", "in.csv", "--yes")
+
+
+@pytest.mark.parametrize(
+    "options", [("--window", "1 hour"), ("--time", "day", "--window", "1 hour"), ("--time", "day")]
+)
+def test_a_text_that_is_wanted_as_the_time_is_read_by_its_pattern(folder: Path, options: tuple[str, ...]) -> None:
+    (folder / "in.csv").write_text("shop,day\na,20/11/2026 08:00\nb,21/11/2026 09:30\n")
+    said = init("--input", "in.csv", "--yes", *options)
+    assert "note: day is read as dd/MM/yyyy HH:mm; if that is wrong, correct timeFormats" in said
+    source = spec()["sources"]["records"]
+    assert (source["schema"], source["timeFormats"]) == ("shop STRING, day TIMESTAMP", {"day": "dd/MM/yyyy HH:mm"})
+    assert "window(day, '1 hour')" in spec()["query"]["sql"]

@@ -65,7 +65,7 @@ class Native(Execution):
 
     def layout(self) -> dict[str, Any]:
         """Return what of the SQL decides the state of Spark's plan."""
-        return dict(outline(self.query, frozenset()).state)
+        return dict(outline(self.query, frozenset()).layout)
 
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec

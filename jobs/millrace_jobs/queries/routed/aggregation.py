@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from millrace_api.errors import Problem
 from millrace_api.model.streamquery import Spec
-from millrace_api.sql.dialect import to_sql
+from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.groups import group_expressions, is_window, select_aliases
 from millrace_api.sql.parsed_query import ParsedQuery
 from millrace_jobs.aggregates.builtin import BuiltinAggregate, Part, TypeOf, is_scalar
@@ -105,6 +105,8 @@ def aggregation_of(
     schemas: Mapping[str, pa.Schema],
     type_of: TypeOf,
     own: Mapping[str, SqlAggregator] | None = None,
+    held: Sequence[str] = (),
+    after: Sequence[int | None] = (),
 ) -> Aggregation:
     """Translate the SQL of a query to an aggregation.
 
@@ -113,9 +115,12 @@ def aggregation_of(
         schemas: schema of each source, by name.
         type_of: Spark's type of an expression over the one source of the query.
         own: the query's own aggregators, by name.
+        held: the aggregates that the state has which the query goes on with, in the order of their columns.
+        after: for each of these, the start of the last window of which it lacks records; see ``BuiltinAggregate``.
 
     Raises:
         NotRoutableError: the query is something else.
+        MillraceError: an aggregate that only the state has can no longer be computed.
     """
     names = {field.name.lower() for schema in schemas.values() for field in schema}
     select = _plain_select(without_subqueries(query.copy(), names))
@@ -135,7 +140,9 @@ def aggregation_of(
     for key in keys:
         if not is_scalar(type_of(key.sql)):
             raise NotRoutableError(f"its key {key.sql} is of type {type_of(key.sql)}")
-    aggregates = tuple(split_aggregates(select, type_of, own=own))
+    counted = [_spelled_as(parse_expression(call), (), schemas[source]) for call in held]
+    split = tuple(split_aggregates(select, type_of, own=own, held=counted))
+    aggregates = tuple(each.counting_after(start) for each, start in zip_longest(split, after[: len(split)]))
     if not aggregates:
         raise NotRoutableError("it has no aggregate, so there is nothing to combine")
     if not group and any(part.weight for aggregate in aggregates for part in aggregate.parts):
@@ -187,10 +194,16 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
         raise NotRoutableError("it does not read from one source")
     if table.alias_column_names or any(value for part, value in table.args.items() if part not in ("this", "alias")):
         raise NotRoutableError(f"it reads from {to_sql(table)}")
-    names = {field.name.lower(): field for field in sources[name]}
-    for column in select.find_all(exp.Column):
+    _spelled_as(select, (table.name.lower(), table.alias_or_name.lower()), sources[name])
+    return name
+
+
+def _spelled_as(query: exp.Expr, tables: Collection[str], schema: pa.Schema) -> exp.Expr:
+    """Spell columns as the source does, and drop the name of its table from them, in place."""
+    names = {field.name.lower(): field for field in schema}
+    for column in query.find_all(exp.Column):
         parts = list(column.parts)
-        qualified = parts[0].name.lower() in (table.name.lower(), table.alias_or_name.lower())
+        qualified = parts[0].name.lower() in tables
         if (
             qualified and len(parts) > 1 and parts[1].name.lower() in names
         ):  # otherwise a field of a column with that name
@@ -199,7 +212,7 @@ def _one_source(select: exp.Select, sources: Mapping[str, pa.Schema]) -> str:
             part.set("this", spelled)
         for place, part in zip_longest(("this", "table", "db", "catalog"), reversed(parts)):
             column.set(place, part)
-    return name
+    return query
 
 
 def _spelled(parts: list[str], fields: Mapping[str, pa.Field]) -> Iterator[str]:

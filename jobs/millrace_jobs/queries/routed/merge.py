@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Row
@@ -28,8 +28,6 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from millrace_jobs.aggregates.protocol import State, field_array, running
 from millrace_jobs.aggregates.python_reducing import BLOB, BUCKET, Key, PythonReduction, merge_into
 from millrace_jobs.changes import FROM, TO, WEIGHT
-from millrace_jobs.queries.routed.aggregation import Aggregation
-from millrace_jobs.queries.tables.grouping import merge_of
 from millrace_jobs.queries.tables.operators.aggregate import GroupedAggregate, MergedPart
 from millrace_jobs.queries.tables.operators.closing import CLOSING
 from millrace_jobs.queries.tables.operators.emission import Emission
@@ -38,6 +36,9 @@ from millrace_jobs.queries.tables.operators.merged_states import MergedStates
 from millrace_jobs.queries.tables.stages import run_stage, values_schema
 from millrace_jobs.sinks.base import ADMITTED
 from millrace_jobs.windows import AT, EVENT_TIME, Window
+
+if TYPE_CHECKING:
+    from millrace_jobs.queries.routed.aggregation import Aggregation
 
 
 def window_column(window: Window) -> Column:
@@ -65,6 +66,15 @@ def merge_partials(partials: DataFrame, query: Aggregation) -> DataFrame:
         for part in query.parts
     }
     return partials.groupBy(*groups).agg(*(column.alias(name) for name, column in merged.items()))
+
+
+def in_order_of_parts(merged: DataFrame, query: Aggregation) -> DataFrame:
+    """Return the same groups, whose columns in Spark's state are all parts in their order, whatever is selected.
+
+    Spark merges only what the SELECT list reads, in its order, and the columns of its state have no names. The filter
+    reads every part and keeps every group, which the optimizer cannot know.
+    """
+    return merged.where(f"pmod(xxhash64({', '.join(part.name for part in query.parts)}), 2L) >= 0L")
 
 
 def deviations_between(mean: Column, count: Column) -> Column:
@@ -100,6 +110,8 @@ def merge_changes(
         Changes with the columns ``window`` if the query has one, keys, parts, those of ``changes.CHANGE`` and, for
         several outputs or rows that are held back, OUTPUT.
     """
+    from millrace_jobs.queries.tables.grouping import merge_of  # reads SQL, unlike the tasks that import this module
+
     keys = [key.name for key in query.keys]
     if query.window is not None:
         keys.append(CLOSING)

@@ -39,13 +39,24 @@ from millrace_jobs.queries.results import keys_of_groups, updates_table
 from millrace_jobs.queries.routed.aggregation import Aggregation
 from millrace_jobs.queries.routed.merge import (
     finish,
+    in_order_of_parts,
     merge_changes,
     merge_partials,
     merge_states,
     single_record_partials,
     window_from_start,
 )
-from millrace_jobs.queries.state_layout import PARTITIONS, STAGES
+from millrace_jobs.queries.state_layout import (
+    AFTER,
+    AGGREGATES,
+    COLUMNS,
+    IN_ORDER,
+    KEYS,
+    MERGE,
+    PARTITIONS,
+    STAGES,
+    TYPES,
+)
 from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.state import SLOTS
 from millrace_jobs.selection.costs import Prior, Resources, python_prior, sql_prior
@@ -65,6 +76,7 @@ class Routed(Execution):
 
     ``ahead``: how long before its window closes a group's row is emitted first, for each output, as in
     ``operators.emission``; empty if Spark's own operators merge and emit. ``partitions``: see ``TableQuery``.
+    ``in_order``: whether Spark's state has the columns of all parts in their order; see ``merge.in_order_of_parts``.
     """
 
     source: str
@@ -74,6 +86,7 @@ class Routed(Execution):
     aggregation: Aggregation | None
     ahead: tuple[int | None, ...] = ()
     partitions: int = 0
+    in_order: bool = True
 
     def build(self, result: StructType, spec: Spec, context: RunContext, *, routed: bool) -> DataFrame:
         """Return the merged and finished groups."""
@@ -91,6 +104,8 @@ class Routed(Execution):
                 changes = changes.where(F.col(WEIGHT) > 0)
             return finish(changes, self.aggregation, result, marks=marks)
         merged = merge_partials(partials, self.aggregation)
+        if self.in_order:
+            merged = in_order_of_parts(merged, self.aggregation)
         return finish(merged, self.aggregation, result, retracts=self._retracts(spec))
 
     def _routed_partials(self, spec: Spec, context: RunContext) -> DataFrame:
@@ -230,21 +245,23 @@ class Routed(Execution):
             keys, states = _types(self.reduction.keys), _types(self.reduction.aggregator.state_schema)
             return {"keys": keys, "window": window, "states": states, "buckets": STATE_BUCKETS}
         assert self.aggregation is not None
-        merge = {"merge": STAGES, "buckets": BUCKETS, "slots": SLOTS, PARTITIONS: self.partitions}
+        merge = {MERGE: STAGES, "buckets": BUCKETS, "slots": SLOTS, PARTITIONS: self.partitions}
         own = [part.aggregator for part in self.aggregation.parts if part.aggregator is not None]
         held = own and not self.aggregation.emits_at_once(self.ahead)  # emitted rows, and those held back, are state
+        after = [aggregate.after for aggregate in self.aggregation.aggregates]
         return {
-            "keys": [key.sql for key in self.aggregation.keys],
+            KEYS: [key.sql for key in self.aggregation.keys],
             "window": window,
-            "aggregates": [aggregate.call for aggregate in self.aggregation.aggregates],
-            "types": [str(field.type) for field in self.reduction.schema],
-            **(merge if self.ahead else {}),
+            AGGREGATES: [aggregate.call for aggregate in self.aggregation.aggregates],
+            TYPES: [str(field.type) for field in self.reduction.schema],
+            **({AFTER: after} if any(start is not None for start in after) else {}),
+            **(merge if self.ahead else {COLUMNS: IN_ORDER} if self.in_order else {}),
             **({"results": [str(aggregator.type) for aggregator in own]} if held else {}),
         }
 
     def continued(self, before: Mapping[str, Any]) -> Routed:
-        """Return the query with the state partitions that its state began in."""
-        return replace(self, partitions=before.get(PARTITIONS, self.partitions))
+        """Return the query with the state partitions that its state began in, and the order of its columns."""
+        return replace(self, partitions=before.get(PARTITIONS, self.partitions), in_order=COLUMNS in before)
 
     def result_keys(
         self, columns: tuple[str, ...] | None, names: Sequence[str], groups: Sequence[Group], spec: Spec

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from millrace_api.sql.dialect import FUNCTIONS
 from millrace_api.sql.groups import is_aggregate, is_any_window
+from millrace_api.sql.varying import VARYING, function_name
 
 _CLAUSES = {"expressions", "from_", "where", "kind", "operation_modifiers"}
 """Clauses of a subquery that can be merged with the SELECT around it."""
@@ -18,7 +19,6 @@ _CLAUSES = {"expressions", "from_", "where", "kind", "operation_modifiers"}
 _PARTS = ("this", "table", "db", "catalog")
 """The parts of a column of sqlglot, the last one first; a fifth part is a ``Dot`` around it."""
 
-_EACH_CALL_DIFFERS = frozenset({"rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"})
 _MAKES_ROWS = frozenset(
     {"explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack"}
 )
@@ -58,8 +58,8 @@ def _is_plain(expression: exp.Expr) -> bool:
         if isinstance(node, exp.Query | exp.Window | exp.UDTF) or is_any_window(node) or is_aggregate(node):
             return False
         if isinstance(node, exp.Func):
-            name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
-            if name in _EACH_CALL_DIFFERS | _MAKES_ROWS or (isinstance(node, exp.Anonymous) and name not in FUNCTIONS):
+            name = function_name(node)
+            if name in VARYING | _MAKES_ROWS or (isinstance(node, exp.Anonymous) and name not in FUNCTIONS):
                 return False
     return True
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
-from sqlglot import exp
+from pyspark.sql.types import DataType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.sql.dialect import parse_expression
 from millrace_api.sql.join_conditions import Side
 from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, OUTPUT, TO, WEIGHT, changes_of
+from millrace_jobs.queries.tables.forks import fork_of
 from millrace_jobs.queries.tables.operators.aggregate import (
     CountedPart,
     DeviationPart,
@@ -28,10 +28,11 @@ from millrace_jobs.queries.tables.operators.closing import CLOSING, CLOSINGS
 from millrace_jobs.queries.tables.operators.emission import Emission
 from millrace_jobs.queries.tables.operators.interface import BUCKETS, OperatorChain, TableOperator
 from millrace_jobs.queries.tables.operators.join import Kept, TemporalJoin
-from millrace_jobs.queries.tables.operators.join_side import HIDDEN, MATCH_FROM, MATCH_TO, Contents, JoinInput
+from millrace_jobs.queries.tables.operators.join_side import HIDDEN, Contents, JoinInput
 from millrace_jobs.queries.tables.operators.on_time import OnTimeRecords
 from millrace_jobs.queries.tables.operators.result_emission import ResultEmission
 from millrace_jobs.queries.tables.operators.sessions import START, SessionAggregate
+from millrace_jobs.queries.tables.operators.unfolding import ListedRows, RepeatedRows
 from millrace_jobs.queries.tables.operators.upserts import DELETE, ESTIMATED_DELETE, UpsertedTable
 from millrace_jobs.queries.tables.pair_conditions import ArrowCondition, compiled_condition
 from millrace_jobs.queries.tables.relations import (
@@ -43,16 +44,25 @@ from millrace_jobs.queries.tables.relations import (
     KeptRecords,
     PairFilter,
     Relation,
+    Repeated,
     Scan,
     Selection,
     Static,
+    TopRows,
     Union,
     Upserted,
     contents_of,
     joins_streams,
 )
-from millrace_jobs.queries.tables.scopes import NotATableQueryError
-from millrace_jobs.queries.tables.stages import run_stage, values_schema
+from millrace_jobs.queries.tables.scopes import NotATableQueryError, columns_in
+from millrace_jobs.queries.tables.stage_columns import (
+    group_columns,
+    key_names,
+    keyed_columns,
+    not_null,
+    required_columns,
+)
+from millrace_jobs.queries.tables.stages import Inputs, run_stage, values_schema
 from millrace_jobs.sources.base import CHANGED, DELETED, ESTIMATED, POSITION
 
 if TYPE_CHECKING:
@@ -86,12 +96,12 @@ class RelationBuilder:
 
     def result(self) -> DataFrame:
         """Return the changes of the query's result, with the columns in ``query.items``, for each of its outputs."""
-        needed, holds = frozenset(_columns(self.query.items)), self.query.holds
+        needed, holds = frozenset(columns_in(self.query.items)), self.query.holds
         waits = any(hold is not None for hold in holds)
         closings = frozenset(CLOSINGS.names) if waits else frozenset[str]()
         rows = self.rows(self.query.relation, needed | closings, versions=self.query.versions)
         if waits:
-            return self._stage(ResultEmission(changes_of(values_schema(rows)), holds), [rows], [[FROM]])
+            return self.stage(ResultEmission(changes_of(values_schema(rows)), holds), [rows], [[FROM]])
         if not holds:
             return rows
         numbers = F.array(*(F.lit(number) for number in range(len(holds))))
@@ -111,6 +121,13 @@ class RelationBuilder:
             return self._sessions(relation)
         if isinstance(relation, Grouping):
             return self._grouping(relation, versions=versions and not relation.final)
+        if isinstance(relation, TopRows):
+            name, number = relation.groups.parts[0].name, relation.number if relation.number in needed else ""
+            listed = partial(ListedRows, rows=name, columns=relation.columns, number=number)
+            return self._grouping(relation.groups, versions=versions and not relation.groups.final, unfolded=listed)
+        if isinstance(relation, Repeated):
+            repeated = partial(RepeatedRows, counts=relation.counts, common=relation.common)
+            return self._grouping(relation.groups, versions=versions and not relation.groups.final, unfolded=repeated)
         if isinstance(relation, Union):
             return self._union(relation, needed, versions=versions)
         if isinstance(relation, KeptRecords):
@@ -121,7 +138,7 @@ class RelationBuilder:
         return self._join(relation, needed, versions=versions)
 
     def _scan(self, scan: Scan, needed: frozenset[str]) -> DataFrame:
-        needed |= {*scan.keys, *_columns([scan.where])}
+        needed |= {*scan.keys, *columns_in([scan.where])}
         micros = f"unix_micros(CAST({scan.time} AS TIMESTAMP))"
         # event time is read even if nothing needs it: no filter may be pushed below the watermark
         rows = self.read(scan.source)
@@ -143,11 +160,13 @@ class RelationBuilder:
         keys = relation.input.keys
         rows = self._scan(relation.input, needed | set(keys))
         operator = UpsertedTable(values_schema(rows), keys, versions=versions)
-        return self._stage(operator, [rows], [keys])
+        return self.stage(operator, [rows], [keys])
 
     def _selection(self, selection: Selection, needed: frozenset[str], *, versions: bool) -> DataFrame:
         items = [(sql, name) for sql, name in selection.items if name in needed]
-        below = frozenset(_columns([selection.where, *(sql for sql, _ in items)])) | needed.intersection(CLOSINGS.names)
+        below = frozenset(columns_in([selection.where, *(sql for sql, _ in items)])) | needed.intersection(
+            CLOSINGS.names
+        )
         rows = self.rows(selection.input, below if selection.items else needed | below, versions=versions)
         if selection.where:
             rows = rows.where(selection.where)
@@ -157,7 +176,7 @@ class RelationBuilder:
         return rows.selectExpr(*(f"{sql} AS {name}" for sql, name in items), *marks, *CHANGE.names)
 
     def _enriched(self, relation: Enriched, needed: frozenset[str], *, versions: bool) -> DataFrame:
-        rows = self.rows(relation.input, needed | _columns([relation.on]), versions=versions)
+        rows = self.rows(relation.input, needed | columns_in([relation.on]), versions=versions)
         columns = (f"`{column}` AS {internal}" for column, internal in relation.table.columns)
         table = self.read(relation.table.source).selectExpr(*columns)
         joined = rows.join(table, F.expr(relation.on), _IN_SPARK.get(relation.type, relation.type))
@@ -168,25 +187,38 @@ class RelationBuilder:
         from_sources = [_is_source(each) for each in union.inputs]
         if not all(from_sources):  # what reads the rows can look for late ones only if all of them can be late
             inputs = [
-                self._stage(OnTimeRecords(values_schema(rows)), [rows], [[FROM]]) if from_source else rows
+                self.stage(OnTimeRecords(values_schema(rows)), [rows], [[FROM]]) if from_source else rows
                 for rows, from_source in zip(inputs, from_sources, strict=True)
             ]
         return reduce(lambda one, other: one.unionByName(other), inputs)
 
-    def _grouping(self, grouping: Grouping, *, versions: bool) -> DataFrame:
-        closing = grouping.closing
-        keys = [(sql, name) for sql, name in grouping.keys]
-        if closing is not None:
-            keys.append((f"{closing.sql} + {closing.lag}L", CLOSING))
-        columns = [*keys, *((part.sql, part.name) for part in grouping.parts)]
-        rows = self._windowed(grouping, _columns(sql for sql, _ in columns), versions=versions)
+    def _grouping(
+        self, grouping: Grouping, *, versions: bool, unfolded: Callable[[pa.Schema], TableOperator] | None = None
+    ) -> DataFrame:
+        """Return the changes of groups, or what the operator that ``unfolded`` makes for them makes of these."""
+        columns, closing = group_columns(grouping), grouping.closing
+        rows = self._windowed(grouping, columns_in(sql for sql, _ in columns), versions=versions)
         rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
-        values, is_last = values_schema(rows), grouping is self.query.groups
-        of_table = contents_of(grouping.input) is Contents.TABLE
+        groups = self.groups(grouping, values_schema(rows), versions=versions)
+        operator: TableOperator = groups
+        if self.query.ahead and grouping is self.query.groups:
+            operator = OperatorChain(groups, Emission(groups.output, tuple(groups.keys.names), self.query.ahead))
+        if unfolded is not None:
+            operator = OperatorChain(groups, unfolded(groups.output))
+        changes = self.stage(operator, [rows], [[name for _, name in grouping.keys]])
+        if not grouping.final or closing is None:
+            return changes
+        at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
+        return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
+
+    def groups(self, grouping: Grouping, values: pa.Schema, *, versions: bool) -> GroupedAggregate:
+        """Return the operator of a grouping, whose input has these values."""
+        of_table, closing = contents_of(grouping.input) is Contents.TABLE, grouping.closing
         # where versions are kept, the operator takes the watermark back by the lag
         settles_after = None if of_table or grouping.lag is None else 0 if versions else grouping.lag
-        groups = GroupedAggregate(
-            pa.schema([values.field(name) for _, name in keys]),
+        keys = [name for _, name in grouping.keys] + ([CLOSING] if closing is not None else [])
+        return GroupedAggregate(
+            pa.schema([values.field(name) for name in keys]),
             tuple(_parts(grouping.parts, values, settles_after)),
             window_end=CLOSING if closing is not None else None,
             of_table=of_table,
@@ -194,16 +226,11 @@ class RelationBuilder:
             final=grouping.final,
             checked=not _is_source(grouping.input),
             input_lag=(grouping.lag or 0) if versions else 0,
-            ends=self.query.ends and is_last and grouping.window is not None and closing is not None,
+            ends=self.query.ends
+            and grouping is self.query.groups
+            and grouping.window is not None
+            and closing is not None,
         )
-        operator: TableOperator = groups
-        if self.query.ahead and is_last:
-            operator = OperatorChain(groups, Emission(groups.output, tuple(groups.keys.names), self.query.ahead))
-        changes = self._stage(operator, [rows], [[name for _, name in grouping.keys]])
-        if not grouping.final or closing is None:
-            return changes
-        at = f"{CLOSING} - {closing.lag + 1}L"  # a group is a record at the last instant of its window
-        return changes.selectExpr(*changes.columns[: -len(CHANGE)], f"{at} AS {FROM}", f"{at} + 1L AS {TO}", WEIGHT)
 
     def _sessions(self, grouping: Grouping) -> DataFrame:
         window, closing, is_last = grouping.window, grouping.closing, grouping is self.query.groups
@@ -211,7 +238,7 @@ class RelationBuilder:
         assert closing is not None
         (_, start), (_, end), *keys = grouping.keys
         columns = [*keys, (f"unix_micros({window.column})", START), *((part.sql, part.name) for part in grouping.parts)]
-        rows = self.rows(grouping.input, frozenset(_columns(sql for sql, _ in columns)), versions=False)
+        rows = self.rows(grouping.input, frozenset(columns_in(sql for sql, _ in columns)), versions=False)
         rows = rows.selectExpr(*(f"{sql} AS {name}" for sql, name in columns), *CHANGE.names)
         values = values_schema(rows)
         sessions = SessionAggregate(
@@ -227,7 +254,7 @@ class RelationBuilder:
             ahead = self.query.ahead
         if ahead:
             operator = OperatorChain(sessions, Emission(sessions.output, (*sessions.keys.names, START, CLOSING), ahead))
-        changes = self._stage(operator, [rows], [sessions.keys.names])
+        changes = self.stage(operator, [rows], [sessions.keys.names])
         last = f"{CLOSING} - {sessions.closes_after - sessions.gap}L"  # the end of a session
         periods = [f"{last} AS {FROM}", f"{last} + 1L AS {TO}"] if grouping.final else [FROM, TO]
         marks = [OUTPUT] if OUTPUT in changes.columns and not grouping.final else []
@@ -256,18 +283,27 @@ class RelationBuilder:
         versions |= any(contents_of(side) is not Contents.TABLE for side in (join.left, join.right))
         periods = join.match.periods if join.match is not None else {}
         operands = {side: [sql for sql, _ in join.operands(side)] for side in _SIDES}
-        read = {side: _columns([*join.keys[side], *periods.get(side, ()), *operands[side]]) for side in _SIDES}
+        read = {side: columns_in([*join.keys[side], *periods.get(side, ()), *operands[side]]) for side in _SIDES}
         # a row keeps the columns that its keys and periods are made of only if something else needs them
-        kept = {"left": needed, "right": needed if join.type not in _KEPT else frozenset()}
+        kept: dict[Side, frozenset[str]] = {
+            "left": needed,
+            "right": needed if join.type not in _KEPT else frozenset(),
+        }
         for side in _SIDES:  # until when a result can change follows from the records of streams alone
             if contents_of(getattr(join, side)) is Contents.TABLE:
                 kept[side] = kept[side].difference(CLOSINGS.names)
-        rows = {
-            side: self.rows(getattr(join, side), kept[side].union(*read.values()), versions=versions) for side in _SIDES
-        }
-        rows = {side: self._keyed(rows[side], join, side, kept[side]) for side in _SIDES}
-        rows = self._with_common_types(rows, len(join.keys["left"]))
-        left, right = (self._input(join, side, rows[side]) for side in _SIDES)
+        needed_of = {side: kept[side].union(*read.values()) for side in _SIDES}
+        shared = self.query.shared_input(join)
+        inputs: Inputs
+        if shared is not None:
+            fork = fork_of(self, join, shared, needed_of, kept, versions=versions)
+            values, inputs = [fork.values(number) for number in range(len(_SIDES))], fork
+        else:
+            rows = {side: self.rows(getattr(join, side), needed_of[side], versions=versions) for side in _SIDES}
+            rows = {side: self._keyed(rows[side], join, side, kept[side]) for side in _SIDES}
+            rows = self._with_common_types(rows, len(join.keys["left"]))
+            values, inputs = [values_schema(rows[side]) for side in _SIDES], [rows["left"], rows["right"]]
+        left, right = (self._input(join, side, own) for side, own in zip(_SIDES, values, strict=True))
         condition = None if join.where is None else _condition(join.where, [*left.values, *right.values])
         operator = TemporalJoin(
             left,
@@ -280,23 +316,15 @@ class RelationBuilder:
         )
         keys = [operator.left.keys, operator.right.keys]
         buckets = self.query.stream_join_buckets if joins_streams(join) else BUCKETS
-        return self._stage(operator, [rows["left"], rows["right"]], keys, buckets)
+        return self.stage(operator, inputs, keys, buckets)
 
     def _keyed(self, rows: DataFrame, join: Join, side: Side, needed: frozenset[str]) -> DataFrame:
         """Return one side's rows with their keys and matching periods; without rows that cannot be in the result."""
-        columns = [f"{sql} AS {name}" for sql, name in zip(join.keys[side], _key_names(join, side), strict=True)]
-        if join.match is not None:
-            start, end = join.match.periods[side]
-            columns += [f"{start} AS {MATCH_FROM}", f"{end} AS {MATCH_TO}"]
-        operands = join.operands(side)
-        columns += [f"{sql} AS {name}" for sql, name in operands]
+        columns = (f"{sql} AS {name}" for sql, name in keyed_columns(join, side))
         kept = [name for name in rows.columns if name in needed or name in CHANGE.names]
         keyed = rows.selectExpr(*columns, *kept)
-        if join.preserved(side):
-            return keyed.fillna(NO_TIME, [MATCH_FROM, MATCH_TO]) if join.match is not None else keyed
-        compared = {name for _, name in operands}
-        hidden = (name for name in keyed.columns if name.startswith(HIDDEN) and name not in compared)
-        return keyed.where(" AND ".join(f"{name} IS NOT NULL" for name in hidden))  # dropna() would drop NaN, too
+        required = required_columns(join, side, keyed.columns)
+        return keyed.where(not_null(required)) if required else keyed
 
     def _with_common_types(self, rows: dict[Side, DataFrame], keys: int) -> dict[Side, DataFrame]:
         """Return both sides with keys of the same types, as Spark compares them."""
@@ -304,16 +332,20 @@ class RelationBuilder:
             name = f"{HIDDEN}key{number}"
             one, other = (rows[side].schema[name].dataType for side in _SIDES)
             if one != other:
-                nulls = (f"CAST(NULL AS {kind.simpleString()})" for kind in (one, other))
-                common = self.spark.sql(f"SELECT coalesce({', '.join(nulls)})").schema[0].dataType
+                common = self.common_type(one, other)
                 rows = {side: each.withColumn(name, F.col(name).cast(common)) for side, each in rows.items()}
         return rows
 
-    def _input(self, join: Join, side: Side, rows: DataFrame) -> JoinInput:
+    def common_type(self, one: DataType, other: DataType) -> DataType:
+        """Return the type in which Spark compares values of two types."""
+        nulls = (f"CAST(NULL AS {kind.simpleString()})" for kind in (one, other))
+        return self.spark.sql(f"SELECT coalesce({', '.join(nulls)})").schema[0].dataType
+
+    def _input(self, join: Join, side: Side, values: pa.Schema) -> JoinInput:
         relation = getattr(join, side)
         return JoinInput(
-            values_schema(rows),
-            _key_names(join, side),
+            values,
+            key_names(join, side),
             contents_of(relation),
             upserted=isinstance(relation, Scan) and bool(relation.keys),
             preserved=join.preserved(side),
@@ -323,13 +355,14 @@ class RelationBuilder:
             checked=not _is_source(relation),
         )
 
-    def _stage(
+    def stage(
         self,
         operator: TableOperator,
-        inputs: list[DataFrame],
+        inputs: Inputs,
         keys: Sequence[Sequence[str]],
         buckets: int = BUCKETS,
     ) -> DataFrame:
+        """Return the changes that an operator makes of its inputs; ``keys`` bring their rows together."""
         traits = {"has_watermark": self.has_watermark, "splits": self.splits, "wakes": self.query.wakes}
         number, partitions = next(self._numbers), self.query.partitions
         return run_stage(operator, inputs, keys, partitions, number=number, buckets=buckets, **traits)
@@ -350,10 +383,10 @@ def _part(part: GroupPart, kind: pa.DataType, settles_after: int | None) -> Grou
     match part.merge:
         case "stddev_samp" | "stddev_pop" | "var_samp" | "var_pop":
             return DeviationPart(part.name, part.merge)
-        case "count_distinct" | "percentile" | "percentile_approx":
+        case "count_distinct" | "sum_distinct" | "percentile" | "percentile_approx":
             return CountedPart(part.name, part.merge, kind, fraction=part.fraction)
         case "top" | "bottom":
-            return CountedPart(part.name, part.merge, kind, settles_after, limit=part.limit)
+            return CountedPart(part.name, part.merge, kind, settles_after, limit=part.limit, orders=part.orders)
         case "min" | "max" if part.counted:
             return CountedPart(part.name, part.merge, kind, settles_after)
         case "sum" | "min" | "max":
@@ -382,13 +415,3 @@ def _condition(where: PairFilter, fields: Sequence[pa.Field]) -> ArrowCondition:
     except NotATableQueryError as reason:
         message = f"the query cannot be run with tables: {reason}"
         raise MillraceError(Problem(message, "change the condition of the join", field="spec.query.sql")) from None
-
-
-def _key_names(join: Join, side: Side) -> tuple[str, ...]:
-    return tuple(f"{HIDDEN}key{number}" for number in range(len(join.keys[side])))
-
-
-def _columns(texts: Iterable[str]) -> set[str]:
-    """Return the internal columns in SQL texts, also those of which only a field is read."""
-    found = (column for text in texts if text for column in parse_expression(text).find_all(exp.Column))
-    return {column.parts[0].name for column in found}

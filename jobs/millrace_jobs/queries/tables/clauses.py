@@ -21,7 +21,16 @@ _CLAUSES = {
     "sort": "SORT BY",
     "cluster": "CLUSTER BY",
 }
-_OF_SELECTS = {"laterals": "a LATERAL VIEW", "qualify": "QUALIFY", "pivots": "PIVOT", "windows": "a WINDOW clause"}
+_ORDER = "add ORDER BY, which says which rows these are, and LIMIT with a number up to 100"
+_OF_SELECTS = {"laterals": "a LATERAL VIEW", "pivots": "PIVOT", "windows": "a WINDOW clause"}
+
+
+def within_parentheses(query: exp.Expr) -> exp.Expr:
+    """Return the query in parentheses. Raises NotATableQueryError if they have LIMIT, ORDER BY or another clause."""
+    while isinstance(query, exp.Subquery):
+        _refuse(query, _CLAUSES)
+        query = query.this
+    return query
 
 
 def plain_select(query: exp.Expr) -> exp.Select:
@@ -33,27 +42,23 @@ def plain_select(query: exp.Expr) -> exp.Select:
         raise NotATableQueryError("it has HAVING without groups", "write WHERE")
     if query.args.get("from_") is None:
         raise NotATableQueryError("it has no FROM")
-    if over := query.find(exp.Window):
-        raise NotATableQueryError("it has an OVER clause", "write GROUP BY for totals", start_of(over))
     return query
 
 
 def set_operation(query: exp.SetOperation) -> Literal["UNION"] | Difference:
-    """Return which operation it is; raises NotATableQueryError for one that no operator runs."""
+    """Return which operation it is, with or without ALL; raises NotATableQueryError for what no operator runs."""
     _refuse(query, _CLAUSES)
     if query.args.get("by_name"):
         reason, hint = f"it has {query.key.upper()} BY NAME", "list the columns of both sides in one order"
         raise NotATableQueryError(reason, hint)
     if isinstance(query, exp.Union):
         return "UNION"
-    name: Difference = "EXCEPT" if isinstance(query, exp.Except) else "INTERSECT"
-    if not query.args.get("distinct"):
-        raise NotATableQueryError(f"it has {name} ALL, which counts equal rows", f"write {name}")
-    return name
+    return "EXCEPT" if isinstance(query, exp.Except) else "INTERSECT"
 
 
 def _refuse(query: exp.Expr, clauses: Mapping[str, str]) -> None:
     for clause, name in clauses.items():
         if found := query.args.get(clause):
             start = start_of(found) if isinstance(found, exp.Expr) else None
-            raise NotATableQueryError(f"it has {name}", start=start)
+            hint = _ORDER if clause in ("limit", "offset") and not query.args.get("order") else ""
+            raise NotATableQueryError(f"it has {name}", hint, start)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
+from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Emit, Spec
+from millrace_api.sql.ctes import cte_of
 from millrace_api.sql.dialect import problem_at
 from millrace_api.sql.event_times import mixed_semi_joins, unclosed_groups, untimed_outer_joins
 from millrace_api.sql.own_functions import own_calls, own_name
@@ -26,10 +29,12 @@ from millrace_jobs.queries.native.native import Native
 from millrace_jobs.queries.tables.grouping import TypesOf
 from millrace_jobs.queries.tables.needs import (
     aggregates_changing_groups,
+    asks_of_streams,
     changes_sessions,
     counts_distinct,
     holds_back,
     keeps_times,
+    numbers_rows,
     reads_tables,
     shortest_delay,
     subtracts_streams,
@@ -75,7 +80,8 @@ def compile_tables(
     held = holds_back(spec)
     meant = parsed.written_out
     counts, sessions = counts_distinct(spec, meant), changes_sessions(spec, meant)
-    beyond_spark = held or keeps_times(spec) or counts or sessions
+    numbers, asks = numbers_rows(spec, meant), asks_of_streams(spec, meant)
+    beyond_spark = held or keeps_times(spec) or counts or sessions or numbers or asks
     is_native = spec.partitioner.algorithm is Algorithm.NATIVE and not beyond_spark and not reads_tables(spec)
     if not beyond_spark and _joins_only_static_tables(spec, meant):
         return compile_native(spec, parsed, schemas, "it joins one stream with static tables only (stream-static join)")
@@ -95,7 +101,7 @@ def compile_tables(
             query = _results_held_back(translated(final_joins=not eager_joins), holds, spec)
         elif held:
             query = _held_back(query, spec)
-        query = replace(query, functions=_own_types(spec, meant))
+        query = replace(query, functions=_own_types(spec, meant)).with_reads_by_cost()
         if spec.sink.has_history:
             query = _with_versions(query)
         elif keeps_times(spec):
@@ -117,6 +123,12 @@ def compile_tables(
             message = f"the query counts distinct values, and {refused}"
             hint = reason.hint or "leave that out, or write approx_count_distinct"
             raise MillraceError(Problem(message, hint, line=line, field=_SQL)) from None
+        if numbers and not reads_tables(spec):
+            message = f"the query has row_number(), and {refused}"
+            raise MillraceError(Problem(message, reason.hint or "leave that out", line=line, field=_SQL)) from None
+        if asks and not reads_tables(spec):
+            message = f"the query asks whether a stream has a record, and {refused}"
+            raise MillraceError(Problem(message, reason.hint or "leave that out", line=line, field=_SQL)) from None
         if not reads_tables(spec) and not subtracts_streams(spec, meant):
             return compile_native(spec, parsed, schemas, _CHOSEN if is_native else str(reason))
         if not reads_tables(spec):
@@ -126,7 +138,8 @@ def compile_tables(
         raise MillraceError(Problem(f"the query reads a table, and {refused}", hint, line=line, field=_SQL)) from None
     if is_native and wrong_in_spark(query.relation) is None:
         return compile_native(spec, parsed, schemas, _CHOSEN)
-    if closes and not held and not counts and not reads_tables(spec) and _joins_only_groups(query.relation):
+    by_spark = not (held or counts or numbers or asks or reads_tables(spec))
+    if closes and by_spark and _joins_only_groups(query.relation):
         return compile_native(spec, parsed, schemas, "it joins closed windows, in which no key is hot")
     if query.contents is Contents.TABLE and closes and not held:
         message = "the result is a table of the latest rows, which is never final"
@@ -165,7 +178,8 @@ def compile_native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Sche
     }
     meant = query.written_out
     scopes = meant.scopes()
-    problems = list(mixed_semi_joins(query.text, scopes, tables))
+    problems = list(_not_materialized(meant, reason))
+    problems += list(mixed_semi_joins(query.text, scopes, tables))
     if spark_checks_streams(spec.spark_conf):
         problems += untimed_outer_joins(query.text, scopes, tables)
         problems += () if problems else _not_updated(spec, meant, tables, reason)
@@ -174,6 +188,16 @@ def compile_native(spec: Spec, query: ParsedQuery, schemas: Mapping[str, pa.Sche
     if problems:
         raise MillraceError(*(replace(problem, field=_SQL) for problem in problems))
     return Native(query, reason)
+
+
+def _not_materialized(query: ParsedQuery, reason: str) -> Iterator[Problem]:
+    """Yield the CTEs that the SQL asks to compute once, and that Spark's own plan computes for each reader."""
+    read = Counter(map(cte_of, (subquery.this for subquery in query.tree.find_all(exp.Subquery))))
+    for cte, times in read.items():
+        if cte is not None and cte.materialized and times > 1:
+            plan = f"Spark's own plan, which runs the query because {reason},"
+            message = f"{cte.name} is AS MATERIALIZED, and {plan} computes it for each reader"
+            yield Problem(message, "leave MATERIALIZED out")
 
 
 def _not_updated(spec: Spec, query: ParsedQuery, tables: Mapping[str, SourceTable], reason: str) -> Iterator[Problem]:

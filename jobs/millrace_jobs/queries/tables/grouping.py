@@ -26,7 +26,7 @@ from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
 from millrace_jobs.queries.tables.operators.counted_values import CountedFunction
 from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.operators.merging import Merge
+from millrace_jobs.queries.tables.operators.merging import Merge, sum_type
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
     Closing,
@@ -317,6 +317,8 @@ class GroupTranslation:
             return _DEVIATIONS[function], False
         if function == "count_distinct" or (function in _APPROXIMATE and (changes or self.exact)):
             return _APPROXIMATE.get(function, "count_distinct"), True
+        if function == "sum_distinct":
+            return "sum_distinct", True
         if function in _LISTS:
             return _LISTS[function], True
         merge = merge_of(part, aggregate)
@@ -350,6 +352,8 @@ def _result_type(merge: Merge | Deviation | CountedFunction, kind: DataType) -> 
     """Return the type of a part of groups; ``kind`` is that of the part of a row."""
     if merge in _LISTS and isinstance(kind, StructType):
         return ArrayType(kind.fields[1].dataType)
+    if merge == "sum_distinct":
+        return from_arrow_type(sum_type(to_arrow_type(kind, timezone="UTC")))
     return LongType() if merge == "count_distinct" else kind
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side
-from millrace_jobs.queries.tables.relations import Enriched, JoinType, Relation, Scan, Selection, Static, Upserted
+from millrace_jobs.queries.tables.operators.join_side import Contents
+from millrace_jobs.queries.tables.relations import (
+    Enriched,
+    JoinType,
+    Relation,
+    Scan,
+    Selection,
+    Static,
+    Upserted,
+    keeps_records,
+)
 from millrace_jobs.queries.tables.scopes import NotATableQueryError, Scope, Scopes
 
 
@@ -36,6 +46,40 @@ def is_source_table(relation: Relation) -> bool:
     while isinstance(relation, Selection | Upserted):
         relation = relation.input
     return isinstance(relation, Scan)
+
+
+def check_kept_rows(
+    both: Scopes, preserved: Mapping[Side, bool], *, bounded: bool, ranged: bool, kind: JoinType
+) -> None:
+    """Check that a join can keep what it has to; raises NotATableQueryError.
+
+    Args:
+        both: the joined relations.
+        preserved: whether rows of a side without a partner are in the result.
+        bounded: whether the join has a range of event time after which rows of streams have no partner.
+        ranged: whether its condition compares event times.
+        kind: the type of the join.
+    """
+    if not both.are_streams and ranged:
+        reason = "it compares event time with a column of a table, which has versions instead"
+        hint = "leave the comparison out: a record meets the version of a row that is valid at its time"
+        raise NotATableQueryError(reason, hint)
+    inputs: dict[Side, Scope] = {"left": both.left, "right": both.right}
+    tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
+    if len(tables) == 1 and preserved[tables[0]] and not is_source_table(inputs[tables[0]].relation):
+        raise NotATableQueryError(
+            f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
+            "upserts of their own",
+            "keep the rows of a source that is a table, or of the stream",
+        )
+    if any(keeps_records(scope.relation) for scope in inputs.values()):
+        raise NotATableQueryError("it joins the rows of a UNION of a stream and a table, which would be kept forever")
+    if not bounded and None in (both.left.lag, both.right.lag):
+        raise NotATableQueryError(
+            "it joins a table with the result of an outer join that keeps rows of a table, or whose range of event "
+            "time does not end an interval after an event time, so that all versions of the table would be kept "
+            "forever"
+        )
 
 
 def filtered_input(relation: Relation, where: str) -> Relation:

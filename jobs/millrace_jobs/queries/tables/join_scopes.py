@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import parse_expression, to_sql
 from millrace_api.sql.join_conditions import JoinCondition
 from millrace_jobs.queries.tables.grouping import TypesOf
+from millrace_jobs.queries.tables.joined_keys import identify
 from millrace_jobs.queries.tables.relations import JoinType, Selection
 from millrace_jobs.queries.tables.scopes import Name, NotATableQueryError, Scope, Scopes
 
@@ -91,22 +92,18 @@ def with_merged_columns(
     kept = {name: types[name] for name in scope.internals}
     types.update(zip(texts, types_of(kept, list(texts.values())), strict=True))
     items = (*((name, name) for name in scope.internals), *((sql, name) for name, sql in texts.items()))
-    keys = (tuple(made.values()),) if _identifies(both, made) else ()
+    keys = (tuple(made.values()),) if identify(both, made, types) else ()
     relation = Selection(scope.relation, "", items)
     return replace(scope, relation=relation, names=(*firsts, *others), keys=(*keys, *scope.keys))
 
 
-def joint_keys(both: Scopes, kind: JoinType, condition: JoinCondition) -> tuple[tuple[str, ...], ...]:
-    """Return the keys of a join's rows: those of one side if its rows have at most one partner each, or of both."""
-    left, right = (
-        any({to_sql(pair[place]) for pair in condition.keys}.issuperset(key) for key in scope.keys)
-        for place, scope in enumerate((both.left, both.right))
-    )
-    one = (
-        *(both.left.keys if right and kind in ("inner", "left") else ()),
-        *(both.right.keys if left and kind in ("inner", "right") else ()),
-    )
-    return one or tuple((*key, *other) for key in both.left.keys for other in both.right.keys)
+def check_keys(both: Scopes, condition: JoinCondition, types: Mapping[str, DataType], types_of: TypesOf) -> None:
+    """Check that the keys of a join can be compared; raises NotATableQueryError for nested values."""
+    for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
+        texts = [to_sql(node) for node in nodes]
+        for text, kind in zip(texts, types_of({name: types[name] for name in scope.internals}, texts), strict=True):
+            if isinstance(kind, ArrayType | MapType | StructType):
+                raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
 
 def windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
@@ -124,9 +121,3 @@ def windows_by_ends(both: Scopes, condition: exp.Expr) -> list[exp.Expr]:
 
 def _first(scope: Scope, column: str) -> Name:
     return next(each for each in scope.names if each.column == column)
-
-
-def _identifies(both: Scopes, made: Mapping[tuple[str, str], str]) -> bool:
-    """Whether the columns are the primary key of both sides, so that they identify the rows of the join."""
-    left, right = ({end[place] for end in made} for place in range(2))
-    return left in map(set, both.left.keys) and right in map(set, both.right.keys)

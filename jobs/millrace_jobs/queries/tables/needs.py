@@ -13,18 +13,21 @@ from millrace_api.model.sources import Watermark
 from millrace_api.model.streamquery import Emit, Spec
 from millrace_api.sql.groups import is_aggregate, is_session
 from millrace_api.sql.parsed_query import ParsedQuery
+from millrace_api.sql.top_rows import row_numbers
 
 
 def needs_tables(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether a query joins, reads or keeps tables, counts rows or values of streams, or has groups that change."""
+    """Whether a query joins, reads or keeps tables, counts or numbers rows of streams, or has groups that change."""
     of_tables = reads_tables(spec) or query.has_joins or keeps_times(spec)
-    counts = counts_distinct(spec, query) or subtracts_streams(spec, query)
+    counts = counts_distinct(spec, query) or subtracts_streams(spec, query) or numbers_rows(spec, query)
+    counts = counts or asks_of_streams(spec, query)
     return of_tables or counts or aggregates_changing_groups(spec, query) or changes_sessions(spec, query)
 
 
 def counts_distinct(spec: Spec, query: ParsedQuery) -> bool:
-    """Whether a query has a ``count(DISTINCT ...)`` over rows that stream, which Spark's own plan does not have."""
-    counts = (call for call in query.tree.find_all(exp.Count) if isinstance(call.this, exp.Distinct))
+    """Whether a query counts or sums distinct values of rows that stream, which Spark's own plan does not do."""
+    calls = query.tree.find_all(exp.Count, exp.Sum, exp.Avg)
+    counts = (call for call in calls if isinstance(call.this, exp.Distinct))
     selects = (call.find_ancestor(exp.Select) for call in counts)
     return any(select is not None and _reads_stream(spec, select) for select in selects)
 
@@ -96,6 +99,18 @@ def subtracts_streams(spec: Spec, query: ParsedQuery) -> bool:
     """Whether a query has EXCEPT or INTERSECT with two sides that stream; Spark's own plan has neither."""
     operations = query.tree.find_all(exp.Except, exp.Intersect)
     return any(_reads_stream(spec, each.this) and _reads_stream(spec, each.expression) for each in operations)
+
+
+def numbers_rows(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether a query has ``row_number()`` over rows that stream, which Spark's own plan does not have."""
+    return any(row_numbers(select) and _reads_stream(spec, select) for select in query.tree.find_all(exp.Select))
+
+
+def asks_of_streams(spec: Spec, query: ParsedQuery) -> bool:
+    """Whether a query asks if a stream has a record: by EXISTS or IN, or by an ANTI JOIN, which Spark's plan lacks."""
+    asked = (each for each in query.tree.find_all(exp.Exists, exp.In) if each.find(exp.Query) is not None)
+    lacking = (join.this for join in query.tree.find_all(exp.Join) if join.kind.upper() == "ANTI")
+    return any(_reads_stream(spec, each) for each in (*asked, *lacking))
 
 
 def aggregates_twice(query: ParsedQuery) -> bool:

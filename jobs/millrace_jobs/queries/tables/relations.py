@@ -16,7 +16,7 @@ from millrace_jobs.queries.tables.operators.counted_values import CountedFunctio
 from millrace_jobs.queries.tables.operators.deviations import Deviation
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
-from millrace_jobs.queries.tables.operators.merging import Merge
+from millrace_jobs.queries.tables.operators.merging import Merge, SortOrder
 from millrace_jobs.windows import Window
 
 Existing = Literal["semi", "anti"]
@@ -168,7 +168,7 @@ class GroupPart:
     """A part of an aggregate: the SQL of what one row adds to it, its internal name, and how it is merged.
 
     ``counted``: the values of a group are counted, so that rows can be taken back. ``fraction``: of a percentile.
-    ``limit``: the number of rows of a list.
+    ``limit``: the number of rows of a list, and ``orders``: how these are sorted, as in ``CountedPart``.
     """
 
     sql: str
@@ -177,6 +177,7 @@ class GroupPart:
     counted: bool = False
     fraction: float = 0
     limit: int = 1
+    orders: tuple[SortOrder, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,6 +216,37 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class TopRows:
+    """The first rows of each group, from a list of them: the keys of the group, and columns of the rows.
+
+    ``number`` is the internal name of the column with the place of a row in its list, from 1. ``order`` is the SQL of
+    the order, over internal columns.
+    """
+
+    groups: Grouping
+    columns: tuple[str, ...]
+    number: str
+    order: str
+
+    @property
+    def limit(self) -> int:
+        """The number of rows of each group, at most."""
+        return self.groups.parts[0].limit
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The keys of groups as rows, each as often as two of their parts say.
+
+    That is so many times as the first one is more than the second one or, if ``common``, as both are.
+    """
+
+    groups: Grouping
+    counts: tuple[str, str]
+    common: bool
+
+
+@dataclass(frozen=True)
 class Union:
     """All rows of several relations, which have the same internal columns."""
 
@@ -228,7 +260,7 @@ class KeptRecords:
     input: Relation
 
 
-Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection | Union | KeptRecords
+Relation = Scan | Static | Upserted | Join | Enriched | Grouping | Selection | TopRows | Repeated | Union | KeptRecords
 
 
 def joins_streams(relation: Relation) -> bool:
@@ -254,6 +286,20 @@ def groups_of(relation: Relation) -> Grouping | None:
     return relation if isinstance(relation, Grouping) else None
 
 
+def grouping_of(relation: Relation) -> Grouping | None:
+    """Return the grouping whose groups a relation's rows are, or are made of one by one; None if there is none."""
+    while isinstance(relation, Selection | TopRows | Repeated):
+        relation = relation.input if isinstance(relation, Selection) else relation.groups
+    return relation if isinstance(relation, Grouping) else None
+
+
+def top_rows_of(relation: Relation) -> TopRows | None:
+    """Return what a relation has the first rows of groups from, perhaps filtered; None if it has none of them."""
+    while isinstance(relation, Selection):
+        relation = relation.input
+    return relation if isinstance(relation, TopRows) else None
+
+
 def keeps_records(relation: Relation) -> bool:
     """Whether the rows of a relation are records of a stream that stay, so that an operator would keep all of them."""
     if isinstance(relation, Union):
@@ -269,6 +315,8 @@ def lag_of(relation: Relation) -> int | None:
     if isinstance(relation, Union):
         lags = [lag_of(each) for each in relation.inputs]
         return None if None in lags else max(lag for lag in lags if lag is not None)
+    if isinstance(relation, TopRows | Repeated):
+        relation = relation.groups
     if isinstance(relation, Grouping):
         return relation.result_lag
     return relation.result_lag if isinstance(relation, Join) else 0
@@ -282,6 +330,8 @@ def contents_of(relation: Relation) -> Contents:
         return Contents.TABLE
     if isinstance(relation, Selection | Enriched):
         return contents_of(relation.input)
+    if isinstance(relation, TopRows | Repeated):
+        return contents_of(relation.groups)
     if isinstance(relation, Union):
         found = {contents_of(each) for each in relation.inputs}
         return found.pop() if len(found) == 1 else Contents.RESULTS  # tables are united with tables alone
@@ -290,7 +340,8 @@ def contents_of(relation: Relation) -> Contents:
     sides = [contents_of(side) for side in (relation.left, relation.right)]
     if sides == [Contents.TABLE, Contents.TABLE]:
         return Contents.TABLE
-    changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type != "inner"
+    # of records that are only added, one has a partner for good
+    changes = Contents.RESULTS in sides or Contents.TABLE in sides or relation.type not in ("inner", "semi")
     return Contents.RESULTS if changes and not relation.final else Contents.RECORDS
 
 
@@ -304,6 +355,12 @@ def wrong_in_spark(relation: Relation) -> str | None:
     end = next((match.end for match in matches if match.end), None)
     if end is not None:
         return f"join would not keep rows until {end}"
+    if any(
+        each.match is not None and each.type in ("semi", "anti") for each in below(relation) if isinstance(each, Join)
+    ):
+        return "plan has no EXISTS or ANTI JOIN of streams"
+    if any(isinstance(each, TopRows) for each in below(relation)):
+        return "plan has no row_number() of streams"
     if any(isinstance(each, Grouping) and not each.replaces for each in below(relation)):
         return "plan has no EXCEPT or INTERSECT of streams"
     return "join takes no more than two streams" if len(matches) > 1 else None
@@ -320,6 +377,8 @@ def below(relation: Relation) -> Iterator[Relation]:
             yield from (found for each in relation.inputs for found in below(each))
         case Upserted() | Grouping() | Selection() | KeptRecords():
             yield from below(relation.input)
+        case TopRows() | Repeated():
+            yield from below(relation.groups)
     yield relation
 
 

@@ -6,6 +6,7 @@ The event times of a join of two streams follow from the range of event time in 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,9 +17,10 @@ from sqlglot import exp
 from millrace_api.sql.dialect import parse_expression, start_of, to_sql
 from millrace_api.sql.join_conditions import Bound, Side, TimeRange
 from millrace_jobs.queries.tables.operators.join_side import Contents
-from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Static
+from millrace_jobs.queries.tables.relations import Match, Relation, Scan, Selection, Static, below, texts_of
 
 _INTERNAL = re.compile(r"\bc\d+\b")
+_EITHER = ("coalesce", "nvl", "ifnull")
 
 
 def with_labels(text: str, labels: Mapping[str, str]) -> str:
@@ -29,6 +31,25 @@ def with_labels(text: str, labels: Mapping[str, str]) -> str:
 def internals_in(text: str) -> set[str]:
     """Return the internal names in a text."""
     return set(_INTERNAL.findall(text))
+
+
+def columns_in(texts: Iterable[str]) -> set[str]:
+    """Return the internal columns in SQL texts, also those of which only a field is read."""
+    found = (column for text in texts if text for column in parse_expression(text).find_all(exp.Column))
+    return {column.parts[0].name for column in found}
+
+
+def columns_read(
+    relation: Relation, items: Sequence[str], labels: Mapping[str, str], types: Mapping[str, DataType]
+) -> Iterator[str]:
+    """Yield the columns of sources that a result needs, with their types; ``items`` are its columns as SQL."""
+    relations = list(below(relation))
+    texts = (*items, *(text for each in relations for text in texts_of(each)))
+    read = {name for text in texts for name in internals_in(text)}
+    for source in relations:
+        if isinstance(source, Scan | Static):
+            internals = (internal for _, internal in source.columns if internal in read)
+            yield from (f"{labels[each]} {types[each].simpleString()}" for each in internals)
 
 
 class NotATableQueryError(Exception):
@@ -95,8 +116,10 @@ class Scope:
     ``times`` are the internal names of event-time columns, each with how far, in microseconds, it may be behind the
     event time of its row. ``bounds`` are other columns that say until when a row can come or change: until the
     watermark has passed the column by so many microseconds. ``keys`` are the primary keys that a table has, each as
-    internal names; without one nothing identifies its rows. ``lag`` is how far, in microseconds, changes of the
-    relation can be behind the watermark; None without limit.
+    internal names; without one nothing identifies its rows. ``other_keys`` are those of a FULL JOIN, as the SQL of
+    ``either``, and those of a UNION ALL whose sides have other ``literals``: columns that have one of some literals in
+    all rows, with the SQL of these. DISTINCT has groups over rows with ``other_keys``, as states of earlier versions
+    have. ``lag`` is how far, in microseconds, changes of the relation can be behind the watermark; None without limit.
     """
 
     relation: Relation
@@ -106,6 +129,8 @@ class Scope:
     bounds: Mapping[str, int] = field(default_factory=dict)
     keys: tuple[tuple[str, ...], ...] = ()
     lag: int | None = 0
+    other_keys: tuple[tuple[str, ...], ...] = ()
+    literals: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def closings(self) -> dict[str, int]:
@@ -203,6 +228,23 @@ def renamed(names: Sequence[Name], table: exp.Expr) -> tuple[Name, ...]:
     return tuple(replace(name, table=alias, column=column) for name, column in zip(names, columns, strict=True))
 
 
+def with_names(scope: Scope, own: Mapping[str, str]) -> Scope:
+    """Return the scope of the same rows with other internal names, by those that its columns have."""
+    names = tuple(
+        replace(name, internal=own[name.internal], end=own[name.end] if name.end else "") for name in scope.names
+    )
+    times, bounds = (
+        {own[name]: lag for name, lag in each.items() if name in own} for each in (scope.times, scope.bounds)
+    )
+    keys, others = (
+        tuple(tuple(own[name] for name in key) for key in each if own.keys() >= set(key))
+        for each in (scope.keys, scope.other_keys)
+    )
+    literals = {own[name]: found for name, found in scope.literals.items() if name in own}
+    relation = Selection(scope.relation, "", tuple(own.items()))
+    return Scope(relation, names, scope.contents, times, bounds, keys, scope.lag, others, literals)
+
+
 def scope_of_source(
     source: InputTraits, table: exp.Expr, types: dict[str, DataType], internal: Callable[[str], str]
 ) -> Scope:
@@ -248,9 +290,34 @@ def unstarred(items: Iterable[exp.Expr], names: Sequence[Name]) -> Iterator[exp.
         table = item.table.lower() if isinstance(item, exp.Column) else ""
         if isinstance(item, exp.Star) and (item.args.get("except_") or item.args.get("replace")):
             raise NotATableQueryError(f"it selects {to_sql(item)}", "write the columns one by one")
-        for name in names:
-            if table == name.table if table else not name.merged:
-                yield exp.column(name.column, table=name.table or None)
+        chosen = [name for name in names if (table == name.table if table else not name.merged)]
+        twice = Counter((name.table, name.column.lower()) for name in chosen)
+        for name in chosen:
+            if twice[name.table, name.column.lower()] > 1:
+                message = f"its {to_sql(item)} stands for several columns with the name {name.column}"
+                raise NotATableQueryError(message, "give them different names")
+            yield exp.column(name.column, table=name.table or None)
+
+
+def either(one: str, other: str) -> str:
+    """Return the SQL of the first of two columns that is not NULL, where both have the same value if none is."""
+    return f"coalesce({', '.join(sorted((one, other)))})"
+
+
+def either_in(resolved: exp.Expr) -> str:
+    """Return what ``either`` returns for an expression that is the first of two columns; else its own SQL."""
+    name = resolved.name if isinstance(resolved, exp.Anonymous) else resolved.key
+    parts = resolved.expressions if isinstance(resolved, exp.Anonymous) else [resolved.this, *resolved.expressions]
+    is_either = name.lower() in _EITHER and len(parts) == 2 and all(isinstance(part, exp.Column) for part in parts)
+    return either(*map(to_sql, parts)) if is_either else to_sql(resolved)
+
+
+def literal_in(resolved: exp.Expr) -> frozenset[str]:
+    """Return the SQL of an expression if it is a literal that equals no other one of its type; else nothing."""
+    is_one = isinstance(resolved, exp.Boolean) or (isinstance(resolved, exp.Literal) and (
+        resolved.is_string or re.fullmatch(r"0|[1-9][0-9]*", resolved.name)
+    ))  # fmt: skip
+    return frozenset({to_sql(resolved)} if is_one else ())
 
 
 def match_of(found: TimeRange | None) -> Match:

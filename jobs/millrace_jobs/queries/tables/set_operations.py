@@ -7,8 +7,9 @@ the counts that they ask for: a row that is taken back is subtracted, as in any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from pyspark.sql.types import DataType, LongType
 
@@ -21,6 +22,7 @@ from millrace_jobs.queries.tables.relations import (
     Grouping,
     GroupPart,
     KeptRecords,
+    Repeated,
     Selection,
     Union,
     contents_of,
@@ -56,13 +58,16 @@ class SetOperations:
         """Return the rows, each once."""
         return self._groups(rows, (), "DISTINCT")
 
-    def difference(self, left: Scope, right: Scope, operation: Difference) -> Scope:
-        """Return the rows of the left side that the right side does not have (EXCEPT) or has (INTERSECT), each once."""
+    def difference(self, left: Scope, right: Scope, operation: Difference, *, counted: bool = False) -> Scope:
+        """Return the rows of the left side that the right side does not have (EXCEPT) or has (INTERSECT), each once.
+
+        With ALL, they are ``counted``: EXCEPT takes as many away as the right side has, and INTERSECT has as many as
+        both sides have.
+        """
         rows = self._united(left, right, operation, (("1L", "0L"), ("0L", "1L")))
-        counted = [name.internal for name in rows.names[-2:]]
+        counts = [name.internal for name in rows.names[-2:]]
         parts = [
-            GroupPart(each, self._column(label, LongType()), "sum")
-            for each, label in zip(counted, _LABELS, strict=True)
+            GroupPart(each, self._column(label, LongType()), "sum") for each, label in zip(counts, _LABELS, strict=True)
         ]
         groups = self._groups(replace(rows, names=rows.names[:-2]), parts, operation)
         if Contents.TABLE not in (left.contents, right.contents) and not groups.bounds:
@@ -70,6 +75,10 @@ class SetOperations:
                 f"its {operation} would keep rows of streams forever: select a column of event time, or a window, too"
             )
         own, other = (part.name for part in parts)
+        if counted:
+            assert isinstance(groups.relation, Grouping)
+            repeated = Repeated(groups.relation, (own, other), common=operation == "INTERSECT")
+            return replace(groups, relation=repeated, keys=())
         where = f"{own} > 0 AND {other} {'=' if operation == 'EXCEPT' else '>'} 0"
         return replace(groups, relation=Selection(groups.relation, where))
 
@@ -101,7 +110,27 @@ class SetOperations:
                     if own in left.closings and its in right.closings}  # fmt: skip
         times = {name: closings[name] for own, its, name in pairs if own in left.times and its in right.times}
         lag = None if left.lag is None or right.lag is None else max(left.lag, right.lag)
-        return Scope(union, tuple(names), contents_of(union), times, closings, lag=lag)
+        literals = {name: left.literals[own] | right.literals[its] for own, its, name in pairs
+                    if own in left.literals and its in right.literals
+                    and self.types.get(own) == self.types.get(its)}  # fmt: skip
+        keys = tuple(self._keys_of_union(left, right, pairs))
+        return Scope(
+            union, tuple(names), contents_of(union), times, closings, lag=lag, other_keys=keys, literals=literals
+        )
+
+    def _keys_of_union(
+        self, left: Scope, right: Scope, pairs: Sequence[tuple[str, str, str]]
+    ) -> Iterator[tuple[str, ...]]:
+        """Yield the keys of both sides together, with a column whose literals differ between the sides."""
+        alike = {(own, its): name for own, its, name in pairs if self.types.get(own) == self.types.get(its)}
+        apart = [name for (own, its), name in alike.items() if own in left.literals and its in right.literals
+                 and not left.literals[own] & right.literals[its]]  # fmt: skip
+        if not apart:
+            return
+        for key, other in product((*left.keys, *left.other_keys), (*right.keys, *right.other_keys)):
+            columns = {pair: name for pair, name in alike.items() if pair[0] in key or pair[1] in other}
+            if {own for own, _ in columns} >= set(key) and {its for _, its in columns} >= set(other):
+                yield (apart[0], *(name for name in columns.values() if name != apart[0]))
 
     def _groups(self, rows: Scope, parts: Sequence[GroupPart], operation: str) -> Scope:
         """Return the groups of rows by all columns that have names."""

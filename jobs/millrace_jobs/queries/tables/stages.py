@@ -9,7 +9,7 @@ A join can have a second shuffle, after its state: to the workers that match the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any, TypeGuard
@@ -29,7 +29,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from millrace_jobs.changes import BEGINNING, values_of
+from millrace_jobs.changes import BEGINNING, CHANGE, values_of
 from millrace_jobs.partitioners.hot_key_units import UnitPlacement
 from millrace_jobs.partitioners.key_hashes import hash_columns
 from millrace_jobs.partitioners.registry import is_routed
@@ -136,14 +136,14 @@ class InBuckets:
 
     def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of every batch."""
-        names = bucket_keys(self.partitions, self.buckets)
-        task = TaskContext.get()
-        first = task.partitionId() << 32 if task is not None else 0
-        for place, batch in enumerate(stream, start=first):
+        for place, batch in enumerate(stream, start=_first_place()):
             if batch.num_rows:
-                yield self._cut(batch.cast(self.schema), names, place)
+                yield self.cut(batch, place)
 
-    def _cut(self, batch: pa.RecordBatch, names: NDArray[np.int32], place: int) -> pa.RecordBatch:
+    def cut(self, batch: pa.RecordBatch, place: int) -> pa.RecordBatch:
+        """Return the blocks of a batch that has rows, with their place."""
+        names = bucket_keys(self.partitions, self.buckets)
+        batch = batch.cast(self.schema)
         hashes = hash_columns([batch.column(name) for name in self.keys], batch.num_rows)
         buckets = ((hashes & np.uint64(0xFFFFFFFF)) % np.uint64(len(names))).astype(np.uint16)
         order = np.argsort(buckets, kind="stable")
@@ -156,6 +156,58 @@ class InBuckets:
         numbers, places = np.full(len(busy), self.number, np.int32), np.full(len(busy), place)
         columns = [pa.array(names[busy]), pa.array(numbers), pa.array(places), pa.array(blocks, pa.binary())]
         return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
+
+
+def _first_place() -> int:
+    """Return the place of the first block of the running task."""
+    task = TaskContext.get()
+    return task.partitionId() << 32 if task is not None else 0
+
+
+@dataclass(frozen=True)
+class ForkInput:
+    """An input of a stage in rows that other inputs read, too.
+
+    ``keeps`` is the BOOLEAN column of its rows, and ``columns`` are those that have its own, by their names in it.
+    """
+
+    keeps: str
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Rows of which each can be in several inputs of a stage, so that what they come from is computed once."""
+
+    rows: DataFrame
+    inputs: tuple[ForkInput, ...]
+
+    def values(self, number: int) -> pa.Schema:
+        """Return the schema of the values of an input."""
+        names = self.inputs[number].columns
+        schema = values_schema(self.rows)
+        own = ((name, column) for name, column in names.items() if name not in CHANGE.names)
+        return pa.schema([schema.field(column).with_name(name) for name, column in own])
+
+
+Inputs = Sequence[DataFrame] | Fork
+"""The rows of the inputs of a stage, each alone, or all of them together."""
+
+
+@dataclass(frozen=True)
+class ForkInBuckets:
+    """Function that cuts the rows of a fork into blocks, for each input its own."""
+
+    inputs: tuple[tuple[ForkInput, InBuckets], ...]
+
+    def __call__(self, stream: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the blocks of every batch."""
+        for place, batch in enumerate(stream, start=_first_place()):
+            for own, buckets in self.inputs:
+                kept = batch.filter(batch.column(own.keeps))
+                if kept.num_rows:
+                    columns = [kept.column(own.columns[name]) for name in buckets.schema.names]
+                    yield buckets.cut(pa.RecordBatch.from_arrays(columns, buckets.schema.names), place)
 
 
 @dataclass(frozen=True)
@@ -193,7 +245,7 @@ def values_schema(rows: DataFrame) -> pa.Schema:
 
 def run_stage(
     operator: TableOperator,
-    inputs: Sequence[DataFrame],
+    inputs: Inputs,
     keys: Sequence[Sequence[str]],
     partitions: int,
     *,
@@ -216,12 +268,19 @@ def run_stage(
         buckets: least number of buckets.
         wakes: whether buckets are processed without input when the operator waits for the watermark.
     """
-    blocks = [
-        rows.select(*schema.names).mapInArrow(
-            InBuckets(schema, tuple(key), place, partitions, buckets), from_arrow_schema(_BLOCKS)
-        )
-        for place, (rows, schema, key) in enumerate(zip(inputs, operator.inputs, keys, strict=True))
+    cuts = [
+        InBuckets(schema, tuple(key), place, partitions, buckets)
+        for place, (schema, key) in enumerate(zip(operator.inputs, keys, strict=True))
     ]
+    if isinstance(inputs, Fork):
+        read = dict.fromkeys(name for own in inputs.inputs for name in (own.keeps, *own.columns.values()))
+        cut = ForkInBuckets(tuple(zip(inputs.inputs, cuts, strict=True)))
+        blocks = [inputs.rows.select(*read).mapInArrow(cut, from_arrow_schema(_BLOCKS))]
+    else:
+        blocks = [
+            rows.select(*cut.schema.names).mapInArrow(cut, from_arrow_schema(_BLOCKS))
+            for rows, cut in zip(inputs, cuts, strict=True)
+        ]
     processed = (
         reduce(DataFrame.union, blocks)
         .groupBy(_BUCKET)

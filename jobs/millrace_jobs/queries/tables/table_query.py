@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from millrace_jobs.queries.tables.operators.interface import BUCKETS
 from millrace_jobs.queries.tables.operators.join_side import Contents
 from millrace_jobs.queries.tables.operators.result_emission import Hold
 from millrace_jobs.queries.tables.operators.state import SLOTS
+from millrace_jobs.queries.tables.read_costs import BATCH, ReadCosts, read_costs
 from millrace_jobs.queries.tables.relations import (
     WINDOW,
     Enriched,
@@ -38,8 +39,10 @@ from millrace_jobs.queries.tables.relations import (
     Join,
     KeptRecords,
     Relation,
+    Repeated,
     Scan,
     Selection,
+    TopRows,
     Union,
     Upserted,
     below,
@@ -47,9 +50,11 @@ from millrace_jobs.queries.tables.relations import (
     groups_of,
     joins_streams,
     lag_of,
+    top_rows_of,
     wrong_in_spark,
 )
-from millrace_jobs.queries.tables.scopes import internals_in, with_labels
+from millrace_jobs.queries.tables.scopes import NotATableQueryError, internals_in, with_labels
+from millrace_jobs.queries.tables.shared_reads import CommonInput, CommonRead, common_input, common_inputs
 from millrace_jobs.selection.costs import Resources
 from millrace_jobs.selection.join_forecast import JOIN_CANDIDATES, JOIN_MARGIN, JoinForecaster
 from millrace_jobs.selection.selector import Selector
@@ -64,6 +69,9 @@ _VALUES = "columns whose values are counted"
 
 _VERSIONS = {True: "kept for the table's history", False: "kept for the changelog"}
 """Entry of the state layout of a query with all versions, by whether its rows end with their windows."""
+
+_ONCE = "subqueries that are computed once"
+"""Entry of the state layout of a query in which both sides of a join read one."""
 
 _WAKES = "timers"
 """Entry of the state layout of a query that has no timers; earlier checkpoints have some."""
@@ -84,10 +92,12 @@ class TableQuery(Execution):
     ``versions``: all versions of the result are emitted, rather than the latest. ``ends``:
     the row of a window's group ends with the window, as look-ups in a history show it; otherwise it stays.
     ``functions`` are the types of the user's own functions that the SQL calls, by name: their values are in the state.
+    ``common`` are the subqueries that it reads more than once, and ``once`` the names of those that are computed once
+    for both sides of a join.
 
-    Three things are as they were when the state began. ``partitions`` is the number of state partitions, which decides
-    into which buckets rows are cut; ``stream_join_buckets`` is their least number in joins of two streams. ``wakes`` is
-    whether Spark's timers have buckets processed without input, as the watermark moves.
+    Four things are as they were when the state began: ``once``, and these. ``partitions`` is the number of state
+    partitions, which decides into which buckets rows are cut; ``stream_join_buckets`` is their least number in joins of
+    two streams. ``wakes`` is whether Spark's timers have buckets processed without input, as the watermark moves.
     """
 
     sql: str
@@ -108,6 +118,48 @@ class TableQuery(Execution):
     functions: Mapping[str, str] = field(default_factory=dict)
     stream_join_buckets: int = BUCKETS
     wakes: bool = True
+    common: tuple[CommonRead, ...] = ()
+    once: tuple[str, ...] = ()
+
+    @cached_property
+    def meeting(self) -> Mapping[str, CommonInput]:
+        """The subqueries that could be computed once, since two sides of one join are all that reads them, by name."""
+        if not self.common or any(hold is not None for hold in self.holds):
+            return {}  # results that wait have columns that the rows of both sides would share
+        # Spark calls Python functions for all rows, also behind CASE: those of the other reader, too
+        found = [each for each in common_inputs(self.relation) if not (self.functions and each.mixes_rows)]
+        pairs = (
+            (read.name, each)
+            for read in self.common
+            for each in found
+            if each.relation == read.relation and read.readers == 2
+        )
+        return dict(pairs)
+
+    def shared_input(self, join: Join) -> CommonInput | None:
+        """Return what both sides of a join read, if it is computed once."""
+        found = common_input(join) if self.once else None
+        computed_once = (each.relation for each in self.common if each.name in self.once)
+        return found if found is not None and found.relation in computed_once else None
+
+    def with_reads_by_cost(self) -> TableQuery:
+        """Return the query that computes once what the SQL asks for, or else what takes less time so.
+
+        Raises:
+            NotATableQueryError: the SQL asks for what cannot be done.
+        """
+        asked = {each.name: each.materialized for each in self.common}
+        stray = next((name for name, is_once in asked.items() if is_once and name not in self.meeting), None)
+        if stray is not None:
+            reason = f"{stray} is AS MATERIALIZED, and its readers are not the two sides of one join"
+            hint = "leave MATERIALIZED out, or read it on both sides of one join, or on one and below a GROUP BY there"
+            raise NotATableQueryError(reason, hint)
+        once = (
+            name
+            for name, found in self.meeting.items()
+            if (read_costs(found, self.partitions).prefers_once if asked[name] is None else asked[name])
+        )
+        return replace(self, once=tuple(sorted(once)))
 
     @property
     def groups(self) -> Grouping | None:
@@ -127,7 +179,9 @@ class TableQuery(Execution):
     @property
     def replaces(self) -> bool:
         """Whether a row of the result is taken back only by a newer one of its group, which sessions merge."""
-        groups = self.groups
+        groups, top = self.groups, top_rows_of(self.relation)
+        if top is not None and top.limit == 1:
+            return contents_of(top.groups.input) is Contents.RECORDS
         if groups is None or groups.session:
             return False
         return groups.replaces and contents_of(groups.input) is Contents.RECORDS
@@ -175,7 +229,9 @@ class TableQuery(Execution):
 
     def _steps(self, spec: Spec, partitions: int | None) -> Iterator[str]:
         yield from (source_step(name, source) for name, source in spec.sources.items())
-        yield from (with_labels(step, self.labels) for step in _relation_steps(self.relation))
+        yield from self._compute_steps()
+        once = [self.meeting[name].relation for name in self.once]
+        yield from (with_labels(step, self.labels) for step in _relation_steps(self.relation, once, []))
         for when, sink in outputs(spec, partitions):
             if self.contents is Contents.RECORDS:
                 when = "when final" if self.waits else "every result"
@@ -183,6 +239,12 @@ class TableQuery(Execution):
         table = spec.sink.table
         if table is not None and table.history is not None:
             yield f"emit     earlier versions, for {table.history.retention} -> topic {table.history.topic}"
+
+    def _compute_steps(self) -> Iterator[str]:
+        """Yield how what both sides of a join read is computed."""
+        asked = {each.name: each.materialized for each in self.common}
+        for name, found in self.meeting.items():
+            yield _compute_step(name, read_costs(found, self.partitions), asked[name], is_once=name in self.once)
 
     def layout(self) -> dict[str, Any]:
         """Return the SQL, the columns, and how rows are cut into buckets."""
@@ -203,17 +265,26 @@ class TableQuery(Execution):
             **({"versions": _VERSIONS[self.ends]} if self.versions else {}),
             **({_VALUES: counted} if counted else {}),
             **({"functions": dict(self.functions)} if self.functions else {}),
+            **({_ONCE: sorted(self.once)} if self.once else {}),
         }
 
     def continued(self, before: Mapping[str, Any]) -> TableQuery:
-        """Return the query with the buckets and timers that its state began with."""
+        """Return the query with the buckets and timers that its state began with, and what it computes once.
+
+        What the SQL asks to compute once, or for each reader, stays as it asks.
+        """
         if PARTITIONS not in before:
             return self
+        once = {name for name in before.get(_ONCE, ()) if name in self.meeting}
+        for each in self.common:
+            if each.materialized is not None and each.name in self.meeting:
+                once = once | {each.name} if each.materialized else once - {each.name}
         return replace(
             self,
             partitions=before[PARTITIONS],
             stream_join_buckets=before.get(_STREAM_JOIN_BUCKETS, BUCKETS),
             wakes=before.get(_WAKES, True),
+            once=tuple(sorted(once)),
         )
 
     @property
@@ -287,18 +358,23 @@ class HotKeysChoice(AlgorithmChoice):
         return Selector(JoinForecaster(), resources, first, apart=Hash.NAME, margin=JOIN_MARGIN)
 
 
-def _relation_steps(relation: Relation) -> Iterator[str]:
+def _relation_steps(relation: Relation, once: Sequence[Relation], shown: list[Relation]) -> Iterator[str]:
+    """Yield the steps of a relation; ``shown`` are those of ``once`` whose steps have come."""
+    if relation in once:
+        if relation in shown:
+            return
+        shown.append(relation)
     if isinstance(relation, Join):
-        yield from _relation_steps(relation.left)
-        yield from _relation_steps(relation.right)
+        yield from _relation_steps(relation.left, once, shown)
+        yield from _relation_steps(relation.right, once, shown)
         keys = " AND ".join(f"{one} = {other}" for one, other in zip(*relation.keys.values(), strict=True))
         where = "" if relation.where is None else f" AND {relation.where.text}"
         yield f"join     {relation.type} on {keys}{where}; {_join_state(relation)}"
     elif isinstance(relation, Enriched):
-        yield from _relation_steps(relation.input)
+        yield from _relation_steps(relation.input, once, shown)
         yield f"Spark    {relation.type} join with the static table {relation.table.source} on {relation.on}"
     elif isinstance(relation, Grouping):
-        yield from _relation_steps(relation.input)
+        yield from _relation_steps(relation.input, once, shown)
         keys = ", ".join(sql for sql, _ in relation.keys if not sql.startswith(WINDOW)) or "nothing (one group)"
         kind = "session with a gap" if relation.session else "window"
         window = f" and {kind} of {seconds(relation.window.size)}" if relation.window is not None else ""
@@ -306,23 +382,51 @@ def _relation_steps(relation: Relation) -> Iterator[str]:
         counted = dict.fromkeys(part.sql for part in relation.parts if part.counted)
         values = f", with all values of {', '.join(counted)}" if counted else ""
         yield f"group    by {keys}{window}; {state}{values}"
+    elif isinstance(relation, TopRows):
+        yield from _relation_steps(relation.groups.input, once, shown)
+        keys = ", ".join(sql for sql, _ in relation.groups.keys if not sql.startswith(WINDOW))
+        if relation.groups.window is not None:
+            keys = f"{keys}{' and ' if keys else ''}window of {seconds(relation.groups.window.size)}"
+        kept = "these rows" if contents_of(relation.groups.input) is Contents.RECORDS else "all rows"
+        until = "forever" if relation.groups.closing is None else "until the watermark passes them"
+        rows = "first row" if relation.limit == 1 else f"first {relation.limit} rows"
+        yield f"top      {rows}{f' of each {keys}' if keys else ''}, by {relation.order}; state of {kept}, {until}"
+    elif isinstance(relation, Repeated):
+        yield from _relation_steps(relation.groups, once, shown)
+        of_both = "as both counts have" if relation.common else "as the first count is more than the second"
+        yield f"repeat   rows as often {of_both}: {', '.join(relation.counts)}"
     elif isinstance(relation, Scan):
         if relation.where:
             yield f"filter   {relation.where}; over the changelog of {relation.source}, before its rows are kept"
     elif isinstance(relation, Union):
         for each in relation.inputs:
-            yield from _relation_steps(each)
+            yield from _relation_steps(each, once, shown)
         yield f"union    of the rows of {len(relation.inputs)} relations"
     elif isinstance(relation, KeptRecords):
-        yield from _relation_steps(relation.input)
+        yield from _relation_steps(relation.input, once, shown)
         yield "table    of records, each from its time on"
     elif isinstance(relation, Upserted):
-        yield from _relation_steps(relation.input)
+        yield from _relation_steps(relation.input, once, shown)
         yield f"table    {relation.input.source} by {', '.join(relation.input.keys)}; state of its rows"
     elif isinstance(relation, Selection):
-        yield from _relation_steps(relation.input)
+        yield from _relation_steps(relation.input, once, shown)
         if relation.where:
             yield f"filter   {relation.where}"
+
+
+def _compute_step(name: str, costs: ReadCosts, asked: bool | None, *, is_once: bool) -> str:
+    """Return how a relation that both sides of a join read is computed, why, and what both ways cost."""
+    ways = {"once": costs.once, "for each side": costs.twice}
+    chosen, other = ways if is_once else reversed(ways)
+    if asked is not None:
+        why = "AS MATERIALIZED" if asked else "AS NOT MATERIALIZED"
+    else:
+        why = "by cost" if is_once is costs.prefers_once else "as its state began"
+    texts = {way: f"{cost.seconds * 1e6:.3g} us a record" for way, cost in ways.items()}
+    if costs.once.state:
+        texts = {way: f"{texts[way]} and {cost.state} B of state a row" for way, cost in ways.items()}
+    estimated = f"estimated for batches of {BATCH:,} records"
+    return f"compute  {name} {chosen}, {why}: {texts[chosen]}; {other}, {texts[other]} ({estimated})"
 
 
 def _join_state(join: Join) -> str:

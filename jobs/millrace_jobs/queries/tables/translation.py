@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from millrace_api.sql.dialect import to_sql
 from millrace_api.sql.join_conditions import JoinCondition, Side, conjuncts, take_apart
 from millrace_api.sql.parsed_query import ParsedQuery
-from millrace_jobs.queries.tables.clauses import plain_select, set_operation
+from millrace_api.sql.top_rows import row_numbers
+from millrace_jobs.queries.tables.clauses import plain_select, set_operation, within_parentheses
 from millrace_jobs.queries.tables.existence import Existence, correlated, equalities, existence_of
 from millrace_jobs.queries.tables.grouping import GroupTranslation, TypesOf, has_extremes, without_sessions
 from millrace_jobs.queries.tables.join_inputs import (
     as_input,
     as_table,
+    check_kept_rows,
     enriched,
     filtered_input,
     filtered_rows,
-    is_source_table,
     passing,
 )
 from millrace_jobs.queries.tables.join_order import has_free_order, has_key
 from millrace_jobs.queries.tables.join_scopes import (
+    check_keys,
     equal_columns,
     join_type,
-    joint_keys,
     using_columns,
     windows_by_ends,
     with_first,
     with_merged_columns,
 )
+from millrace_jobs.queries.tables.joined_keys import either_keys, joint_keys
 from millrace_jobs.queries.tables.needs import own_aggregates, own_sessions
 from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join_side import Contents
@@ -42,16 +44,11 @@ from millrace_jobs.queries.tables.relations import (
     Existing,
     Join,
     JoinType,
-    Relation,
-    Scan,
     Selection,
     Static,
-    below,
     contents_of,
     emits_at_once,
-    groups_of,
-    keeps_records,
-    texts_of,
+    grouping_of,
 )
 from millrace_jobs.queries.tables.scopes import (
     InputTraits,
@@ -60,7 +57,9 @@ from millrace_jobs.queries.tables.scopes import (
     Scope,
     Scopes,
     bounds_of,
-    internals_in,
+    columns_read,
+    either_in,
+    literal_in,
     located,
     match_of,
     renamed,
@@ -68,9 +67,12 @@ from millrace_jobs.queries.tables.scopes import (
     times_of,
     unstarred,
     with_labels,
+    with_names,
 )
 from millrace_jobs.queries.tables.set_operations import SetOperations
+from millrace_jobs.queries.tables.shared_reads import CommonRead, Form, check_materialized, common_read, form_of
 from millrace_jobs.queries.tables.table_query import TableQuery
+from millrace_jobs.queries.tables.top_rows import TopRowsTranslation, numbered_select
 
 _EXISTS: dict[bool, Existing] = {False: "semi", True: "anti"}
 
@@ -94,7 +96,8 @@ def translate(
         partitions: number of state partitions.
         final_joins: whether only results of joins that can no longer change are emitted.
         final_groups: whether only groups that can no longer change are emitted.
-        exact: whether approximate functions of records that are only added are computed exactly.
+        exact: whether Spark's own plan cannot run the query, so that approximate functions of records that are only
+            added are computed exactly, and a semi join of streams is one of these operators.
 
     Raises:
         NotATableQueryError: the query has something that these operators do not do.
@@ -106,7 +109,7 @@ def translate(
         raise NotATableQueryError(with_labels(str(reason), translation.labels), reason.hint, reason.start) from None
     items = tuple(name.sql for name in scope.names)
     places = {part: place for place, name in enumerate(scope.names) for part in (name.internal, name.end)}
-    keys = [tuple(dict.fromkeys(places[name] for name in key)) for key in scope.keys]
+    keys = [tuple(dict.fromkeys(places[name] for name in key)) for key in (*scope.keys, *scope.other_keys)]
     return TableQuery(
         sql=to_sql(query.tree),
         relation=scope.relation,
@@ -115,12 +118,13 @@ def translate(
         waits=translation.waits,
         longest=translation.longest,
         labels=translation.labels,
-        columns=tuple(translation.columns_read(scope.relation, items)),
+        columns=tuple(columns_read(scope.relation, items, translation.labels, translation._types)),
         partitions=partitions,
         stream_join_buckets=stream_join_buckets(partitions),
         wakes=not emits_at_once(scope.relation),
         key=keys[0] if keys else None,
         other_keys=tuple(keys[1:]),
+        common=tuple(translation.common.values()),
     )
 
 
@@ -137,6 +141,8 @@ class _Translation:
         self.labels: dict[str, str] = {}
         self.longest = 0
         self.waits = False
+        self.common: dict[Form, CommonRead] = {}
+        self._first: dict[Form, tuple[Scope, int]] = {}
 
     def select(self, query: exp.Query) -> Scope:
         """Return the scope of the result of a SELECT, or of a set operation."""
@@ -144,10 +150,19 @@ class _Translation:
             return self._select(query)
 
     def _select(self, query: exp.Query) -> Scope:
-        inner = query.unnest()
+        inner = within_parentheses(query)
         if isinstance(inner, exp.SetOperation):
             return self._combined(inner)
         select = plain_select(inner)
+        numbered = numbered_select(select)
+        if numbered is None:
+            return self._rows_of(select)
+        top = TopRowsTranslation(self._types, self._internal, self.labels, self._final_groups)
+        rows = self._waiting(top.result(self._rows_of(numbered.plain), numbered))
+        return self._distinct(rows) if select.args.get("distinct") else rows
+
+    def _rows_of(self, select: exp.Select) -> Scope:
+        """Return the scope of the rows of a SELECT that does not number them."""
         groups = select.args.get("group") is not None or bool(own_aggregates(select))
         before = self._final_joins, self._final_groups
         if groups and own_sessions(select):  # what is below must not change any more
@@ -164,7 +179,8 @@ class _Translation:
         operation = set_operation(query)
         left, right = self.select(query.this), self.select(query.expression)
         if operation != "UNION":
-            return self._waiting(self._sets.difference(left, right, operation))
+            counted = not query.args.get("distinct")
+            return self._waiting(self._sets.difference(left, right, operation, counted=counted))
         rows = self._sets.union(left, right)
         return self._distinct(rows) if query.args.get("distinct") else rows
 
@@ -177,22 +193,13 @@ class _Translation:
         return SetOperations(self._types, self._types_of, self._internal, self.labels, self._final_groups)
 
     def _waiting(self, groups: Scope) -> Scope:
-        """Return the scope of new groups, for which a row may wait."""
-        grouping = groups_of(groups.relation)
+        """Return the scope of rows that are made of new groups, for which a row may wait."""
+        grouping = grouping_of(groups.relation)
         assert grouping is not None
         self.waits |= self._final_groups
+        self.longest += grouping.window.size if grouping.window is not None else 0
         self.longest += grouping.closing.lag if grouping.closing is not None else 0
         return groups
-
-    def columns_read(self, relation: Relation, items: Sequence[str]) -> Iterator[str]:
-        """Yield the columns of sources that a result needs, with their types."""
-        relations = list(below(relation))
-        read = {name for text in (*items, *(text for each in relations for text in texts_of(each)))
-                for name in internals_in(text)}  # fmt: skip
-        for source in relations:
-            if isinstance(source, Scan | Static):
-                internals = (internal for _, internal in source.columns if internal in read)
-                yield from (f"{self.labels[each]} {self._types[each].simpleString()}" for each in internals)
 
     def _rows(self, select: exp.Select, *, asked: bool = False) -> tuple[Scope, list[exp.Expr]]:
         """Return the scope of FROM with its joins, and the conditions of WHERE that are left over.
@@ -256,13 +263,33 @@ class _Translation:
             return scope
         alias = table.alias_or_name.lower()
         if isinstance(table, exp.Subquery):
-            inner = self.select(table.this) if isinstance(table.unnest(), exp.Query) else self._read(table.this)
+            inner = self._subquery(table) if isinstance(table.unnest(), exp.Query) else self._read(table.this)
             visible = [name for name in inner.names if not name.merged]
             return replace(inner, names=renamed(visible, table)) if alias else inner
         source = self._sources.get(table.name.lower()) if isinstance(table, exp.Table) else None
         if source is None or any(value for part, value in table.args.items() if part not in ("this", "alias")):
             raise NotATableQueryError(f"it reads from {to_sql(table)}")
         return scope_of_source(source, table, self._types, self._internal)
+
+    def _subquery(self, table: exp.Subquery) -> Scope:
+        """Return the scope of a subquery; one that is read again is the same relation, with names of its own."""
+        query = table.this
+        form = form_of(table, self._final_joins, self._final_groups)
+        if form is None:  # it has values of its own
+            return self.select(query)
+        check_materialized(table, form, self._first)
+        if form not in self._first:
+            before = self.longest
+            scope = self.select(query)
+            self._first[form] = (scope, self.longest - before)
+            return scope
+        scope, longest = self._first[form]
+        self.longest += longest
+        read = self.common.get(form) or common_read(table, scope.relation, self.common.values())
+        self.common[form] = replace(read, readers=read.readers + 1)
+        own = {name: self._internal(self.labels[name]) for name in scope.internals}
+        self._types.update((new, self._types[name]) for name, new in own.items())
+        return with_names(scope, own)
 
     def _join(
         self, left: Scope, right: Scope, join: exp.Join, parts: list[exp.Expr], wheres: list[exp.Expr]
@@ -272,7 +299,8 @@ class _Translation:
         both = Scopes(left, right)
         using = using_columns(both, join)
         if kind in ("semi", "anti"):
-            if not any(source.keys and not source.static for source in self._sources.values()):
+            has_table = any(source.keys and not source.static for source in self._sources.values())
+            if kind == "semi" and not (self._exact or has_table):  # Spark's own plan has it
                 raise NotATableQueryError(f"it has a {f'{join.side} {join.kind}'.strip().upper()} JOIN")
             equal = [*(both.resolved(part) for part in parts), *(equal_columns(both, name) for name in using)]
             found = self._semi_joined(left, right, kind, equal)
@@ -292,7 +320,7 @@ class _Translation:
             condition.keys.append((one, one.copy()))
         if not condition.keys:
             raise NotATableQueryError(f"its {kind.upper()} JOIN has no key", "write ON a.key = b.key")
-        self._check_keys(both, condition)
+        check_keys(both, condition, self._types, self._types_of)
         scope = self._merged(self._joined(both, kind, condition), both, kind, using)
         if condition.others and kind == "inner":
             where = " AND ".join(f"({to_sql(part)})" for part in condition.others)
@@ -304,7 +332,7 @@ class _Translation:
         select, kind = plain_select(existence.query), _EXISTS[existence.negated]
         wheres: list[exp.Expr] = []
         items: list[exp.Expr]
-        if select.args.get("group") is not None or own_aggregates(select):
+        if select.args.get("group") is not None or own_aggregates(select) or row_numbers(select):
             inner = self.select(select)
             items = [exp.column(name.internal) for name in inner.names]
         else:
@@ -334,22 +362,14 @@ class _Translation:
         if not condition.keys:
             reason = "its EXISTS, IN, SEMI JOIN or ANTI JOIN has no key"
             raise NotATableQueryError(reason, "compare a.key = b.key in it")
-        self._check_keys(both, condition)
+        check_keys(both, condition, self._types, self._types_of)
         joined = self._joined(both, kind, condition)
         times = {name: lag for name, lag in joined.times.items() if name in left.internals}
-        return replace(joined, names=left.names, times=times, keys=left.keys)
+        return replace(joined, names=left.names, times=times, keys=left.keys, other_keys=left.other_keys)
 
     def _merged(self, scope: Scope, both: Scopes, kind: JoinType, using: Sequence[str]) -> Scope:
         """Return the scope of a join with the columns of USING, or of NATURAL, once."""
         return with_merged_columns(scope, both, kind, using, self._types, self._types_of, self._internal)
-
-    def _check_keys(self, both: Scopes, condition: JoinCondition) -> None:
-        for scope, nodes in zip((both.left, both.right), zip(*condition.keys, strict=True), strict=True):
-            texts = [to_sql(node) for node in nodes]
-            types = {name: self._types[name] for name in scope.internals}
-            for text, kind in zip(texts, self._types_of(types, texts), strict=True):
-                if isinstance(kind, ArrayType | MapType | StructType):
-                    raise NotATableQueryError(f"its JOIN compares {text}, which is of type {kind.simpleString()}")
 
     def _joined(self, both: Scopes, kind: JoinType, condition: JoinCondition) -> Scope:
         preserved: dict[Side, bool] = {"left": kind not in ("inner", "right"), "right": kind in ("right", "full")}
@@ -367,33 +387,15 @@ class _Translation:
         both = Scopes(inputs["left"], inputs["right"])
         match = match_of(condition.range) if both.are_streams else None
         self.longest += match.longest if match is not None else 0
-        if not both.are_streams and condition.range is not None:
-            reason = "it compares event time with a column of a table, which has versions instead"
-            hint = "leave the comparison out: a record meets the version of a row that is valid at its time"
-            raise NotATableQueryError(reason, hint)
-        tables = [side for side, scope in inputs.items() if scope.contents is Contents.TABLE]
-        if len(tables) == 1 and preserved[tables[0]] and not is_source_table(inputs[tables[0]].relation):
-            raise NotATableQueryError(
-                f"its {kind.upper()} JOIN with a stream keeps rows of a computed table, whose versions are no "
-                "upserts of their own",
-                "keep the rows of a source that is a table, or of the stream",
-            )
-        if any(keeps_records(scope.relation) for scope in inputs.values()):
-            raise NotATableQueryError(
-                "it joins the rows of a UNION of a stream and a table, which would be kept forever"
-            )
+        check_kept_rows(both, preserved, bounded=match is not None, ranged=condition.range is not None, kind=kind)
         lag: dict[Side, int | None] = {"left": both.left.lag, "right": both.right.lag}
-        if match is None and None in lag.values():
-            raise NotATableQueryError(
-                "it joins a table with the result of an outer join that keeps rows of a table, or whose range of event "
-                "time does not end an interval after an event time, so that all versions of the table would be kept "
-                "forever"
-            )
         filtered = None
         if condition.others and kind != "inner":
             types = {name: self._types[name] for scope in inputs.values() for name in scope.internals}
             filtered = pair_filter(condition.others, condition.one_sided, both.side_of, types, self._types_of)
-        final = self._final_joins and len(tables) < 2  # rows of two tables have no end at which they are final
+        of_tables = both.left.contents is both.right.contents is Contents.TABLE
+        # rows of two tables have no end at which they are final, and a record with a partner is so at once
+        final = self._final_joins and not of_tables and not (kind == "semi" and both.are_streams)
         relation = Join(
             as_input(both.left, keys["left"]), as_input(both.right, keys["right"]), kind,
             {side: tuple(texts) for side, texts in keys.items()}, match, final, lag, filtered,
@@ -403,8 +405,9 @@ class _Translation:
         times = dict(times_of(both, match, condition.range, preserved))
         bounds = bounds_of(match, condition.range) if kind == "inner" else {}
         names = (*both.left.names, *both.right.names)
-        keys_of_rows = joint_keys(both, kind, condition)
-        return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag)
+        keys_of_rows = joint_keys(both, kind, condition, self._types, self._types_of)
+        others = either_keys(both, kind, condition, self._types)
+        return Scope(relation, names, contents, times, bounds, keys_of_rows, relation.result_lag, others)
 
     def _grouped(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the groups of the rows that pass WHERE."""
@@ -422,7 +425,7 @@ class _Translation:
     def _selected(self, scope: Scope, select: exp.Select, wheres: Sequence[exp.Expr]) -> Scope:
         """Return the scope of the SELECT list over the rows that pass WHERE."""
         both = Scopes(scope)
-        names, items, renamed = [], [], {}
+        names, items, renamed, literals = [], [], {}, {}
         for item in unstarred(select.expressions, scope.names):
             resolved = both.resolved(item.unalias())
             internals = []
@@ -430,6 +433,9 @@ class _Translation:
                 internals.append(self._internal(item.alias_or_name or with_labels(text, self.labels)))
                 items.append((text, internals[-1]))
                 renamed[text] = internals[-1]
+            renamed[either_in(resolved)] = internals[0]
+            if found := scope.literals.get(items[-1][0], literal_in(resolved)):
+                literals[internals[0]] = found
             names.append(Name("", item.alias_or_name.lower(), *internals))
         types = self._types_of({name: self._types[name] for name in scope.internals}, [text for text, _ in items])
         self._types.update((internal, kind) for (_, internal), kind in zip(items, types, strict=True))
@@ -437,5 +443,8 @@ class _Translation:
         times, bounds = (
             {name: each[text] for text, name in items if text in each} for each in (scope.times, scope.bounds)
         )
-        keys = tuple(tuple(renamed[name] for name in key) for key in scope.keys if renamed.keys() >= set(key))
-        return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag)
+        keys, others = (
+            tuple(tuple(renamed[name] for name in key) for key in each if renamed.keys() >= set(key))
+            for each in (scope.keys, scope.other_keys)
+        )
+        return Scope(relation, tuple(names), scope.contents, times, bounds, keys, scope.lag, others, literals)

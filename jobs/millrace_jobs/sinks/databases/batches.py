@@ -99,7 +99,7 @@ class BatchRecord:
         try:
             session.execute(command)
         except self._dialect.error as error:
-            if self._dialect.is_there(error):
+            if self._dialect.is_there(error) and self._dialect.batches(session, self._name)[0]:
                 return  # another query has just created it
             if not self._dialect.is_denied(error):
                 raise
@@ -134,7 +134,7 @@ class BatchRecord:
                 f"has results up to batch {found.batch}, but the checkpoint knows of {last.newest}",
                 f"restore the newest checkpoint, or {self._start_over()}",
             )
-        if found is None and last.begun is None:
+        if found is None and (last.begun is None or last.elsewhere):
             same = f"{self._dialect.quoted('table')} = %s AND query = %s AND batch >= 0"
             command = f"SELECT 1 FROM {self._with_values} WHERE {same}"
             if session.execute(command, [self.table.name, self._query]).fetchone():
@@ -152,7 +152,7 @@ class BatchRecord:
         if last.elsewhere and (found is None or found.batch < committed):
             return committed
         known = NO_BATCH if found is None else found.batch
-        if known < committed:
+        if known < last.known:
             has = "has no record of its batches" if found is None else f"has results up to batch {known} only"
             raise self._mismatch(
                 f"{has}, but the checkpoint has finished batch {committed}",

@@ -110,6 +110,13 @@ class Dialect(ABC):
     def __init__(self, connection: DatabaseConnection) -> None:
         self.connection = connection
 
+    def check_login(self) -> None:
+        """Log in once. Raises MillraceError if the server refuses that; a TransientError if it may pass."""
+        try:
+            self.connection.open().close()
+        except self.error as error:
+            raise self.problem(error, "logging in") from error
+
     @abstractmethod
     def problem(self, error: Exception, doing: str) -> MillraceError:
         """Return an error of the client library as a sentence; a TransientError if it may pass by itself."""

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.sinks import BATCH_ID
 from millrace_jobs.changes import CHANGE, FOREVER, FROM, NO_TIME, TO, WEIGHT
 from millrace_jobs.sinks.base import ResultKeys, named, quoted
 
@@ -27,10 +28,8 @@ UPSERT, DELETE = "upsert", "delete"
 MARKS = StructType([StructField(OPERATION, StringType()), StructField(TIME, TimestampType())])
 """The columns that each row of a changelog has after its values, before the number of the batch."""
 
-BATCH_ID = "_batch_id"
-"""Column that orders the updates of a key: the row with the highest value is current."""
-
-KEY_FIELD = "spec.sink.files.key"
+_FIELD = "spec.sink.files"
+KEY_FIELD = f"{_FIELD}.key"
 """Field of the key."""
 
 _ROW, _RANK, _ROWS, _ENDED = "millrace_row", "millrace_rank", "millrace_rows", "millrace_ended"
@@ -83,15 +82,19 @@ def changelog(results: DataFrame, keys: ResultKeys) -> DataFrame:
     )
 
 
-def require_names(names: Iterable[str]) -> None:
-    """Check that no column of the results is called like one that a changelog adds to them.
+def require_names(names: Iterable[str], *, is_changelog: bool) -> None:
+    """Check that no column of the results is called like one that the files have beside them.
+
+    ``is_changelog``: the files are a changelog, rather than results of which only ``BATCH_ID`` says the order.
 
     Raises MillraceError if one is, as its values would be lost.
     """
+    added = {*MARKS.names, BATCH_ID} if is_changelog else {BATCH_ID}
+    where, field = ("the changelog has", KEY_FIELD) if is_changelog else ("files of results have", _FIELD)
     for name in names:
-        if name.lower() in (*MARKS.names, BATCH_ID):
-            message = f"the changelog has a column {name.lower()} of its own"
-            raise MillraceError(Problem(message, "give the result's column another name", field=KEY_FIELD))
+        if name.lower() in added:
+            message = f"{where} a column {name.lower()} of {'its' if is_changelog else 'their'} own"
+            raise MillraceError(Problem(message, "give the result's column another name", field=field))
 
 
 def collision(key: Iterable[str]) -> str:

@@ -33,4 +33,5 @@ class FilesSinkConnector(SinkConnector[FilesSinkSpec]):
             keys=keys,
             partition_by=spec.partition_by,
             files=spec.files_per_partition,
+            compact_every=spec.compact_every,
         )

@@ -12,44 +12,48 @@ underscore.
 
 from __future__ import annotations
 
-import re
 import shutil
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the conventional name
+from pyspark.sql.types import StructType
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.sinks import result_file
+from millrace_api.model.files import FileFormat
+from millrace_api.model.sinks import BATCH_ID, result_file
 from millrace_jobs.confinement import require_data
 from millrace_jobs.disk import absolute_path, make_folder, remove_folders, sync
 from millrace_jobs.sinks.base import TIMES_AS_TEXT, LastBatch, ResultBatch, ResultKeys, Sink, named
 from millrace_jobs.sinks.connector import unwritable
-from millrace_jobs.sinks.files.changelog import BATCH_ID, changelog
+from millrace_jobs.sinks.files.changelog import changelog
+from millrace_jobs.sinks.files.folder_compaction import (
+    RESULT,
+    UNMARKED,
+    FolderCompaction,
+    files_below,
+    finish_compaction,
+    is_before,
+    make_spark_folder,
+    newest_merged,
+)
 from millrace_jobs.sinks.files.formats import csv_columns, csv_options, require_few_files, spread
-
-_UNMARKED = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-"""Option that suppresses Hadoop's ``_SUCCESS`` file: complete files are renamed instead."""
 
 FIELD = "spec.sink.files.path"
 """Field of the folder."""
 
-_DEEPEST = 8
-"""Folders of partitions within each other, at most."""
-
 _OWNER = "_checkpoint-"
-RESULT = re.compile(r"batch-(\d+)-\d+\.\w+")
-"""Names of files with results."""
 
 
 class FilesSink(Sink):
     """A sink that adds each batch as files of one format; ``updates`` adds the column ``_batch_id``.
 
-    With ``keys``, the files are the changelog of a table with this key; see ``files.changelog``.
+    With ``keys``, the files are the changelog of a table with this key; see ``files.changelog``. It is compacted after
+    every ``compact_every`` batches, or never if that is 0; see ``files.compaction``.
 
     ``files`` is the maximum number of files that a batch adds to each folder of ``partition_by``; see
     ``formats.spread``.
@@ -65,6 +69,7 @@ class FilesSink(Sink):
         keys: ResultKeys | None = None,
         partition_by: Sequence[str] = (),
         files: int | None = None,
+        compact_every: int = 0,
     ) -> None:
         self._parts, self._most = list(partition_by), files
         self._folder = absolute_path(path)
@@ -73,6 +78,12 @@ class FilesSink(Sink):
         self._format = format
         self._owner = self._folder / f"{_OWNER}{checkpoint_id}"
         self._updates, self._keys = updates, keys
+        staged = self._staging / f"compacted-{self._run}"
+        self._compaction = (
+            FolderCompaction(self._folder, staged, FileFormat(format), keys, self._parts, compact_every)
+            if keys is not None
+            else None
+        )
         self._made: list[Path] = []
         self._has_taken = False
         self._leftovers: dict[int, list[Path]] = {}
@@ -91,12 +102,15 @@ class FilesSink(Sink):
         try:
             self._made = make_folder(self._folder) or self._made
             leftovers: defaultdict[int, list[Path]] = defaultdict(list)
-            for file in _files_below(self._folder, 0):
+            for file in files_below(self._folder):
                 result = RESULT.fullmatch(file.name)
                 if result and int(result[1]) >= last.next:
                     leftovers[int(result[1])].append(file)
             self._require_no_later_batch(last, max(leftovers, default=-1))
             self._take()
+            finish_compaction(self._folder)
+            if self._compaction is not None:
+                self._compaction.begin(file for file in files_below(self._folder) if is_before(file, last.next))
             self._leftovers = leftovers
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir(exist_ok=True)  # exists if a task that is being cancelled still writes there
@@ -112,6 +126,8 @@ class FilesSink(Sink):
         if self._updates:
             results = results.withColumn(BATCH_ID, F.lit(batch.number).cast("bigint"))
         is_csv = self._format == "csv"
+        schema = StructType([column for column in results.schema if column.name not in self._parts])
+        spark = results.sparkSession
         results = spread(results, self._parts, self._most)
         kept = [name for name in results.columns if name not in self._parts]
         if is_csv:
@@ -120,17 +136,18 @@ class FilesSink(Sink):
         staged = self._staging / f"{batch.number}-{self._run}"
         require_data(staged)  # what is written could follow a link in the place of a folder above it
         shutil.rmtree(staged, ignore_errors=True)
-        # with Hadoop's own folders: it would start a child process to set the permissions of each that it creates
-        Path(staged, "_temporary", "0", "_temporary").mkdir(parents=True)
+        make_spark_folder(staged)
         writer = results.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("append")
         compression = "snappy" if self._format == "parquet" else "none"
-        writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **_UNMARKED)
+        writer = writer.options(header=True, compression=compression, **TIMES_AS_TEXT, **UNMARKED)
         writer = writer.options(**(csv_options(kept) if is_csv else {}))
         if self._parts:
             writer = writer.partitionBy(*self._parts)
         writer.format(self._format).save(str(staged))
         batch.require_lease()  # writing may have taken long, and another driver may have published the batch meanwhile
         self._publish(staged, batch.number)
+        if self._compaction is not None:
+            self._compaction.after(batch, self._leftovers[batch.number], spark, schema)
         return int(counted.get["rows"])
 
     def withdraw(self) -> None:
@@ -144,7 +161,15 @@ class FilesSink(Sink):
         """Refuse a folder with batches that the checkpoint has not begun: they would be mixed with new results."""
         if last.begun is None and newest >= 0:
             raise self._not_ours("has results of an earlier run, which began with another checkpoint")
-        if last.begun is not None and newest > last.begun and not self._others():
+        if self._others():
+            return
+        merged = newest_merged(self._folder)
+        if merged >= last.next:  # a batch that is written again first removes its files, which have rows of others
+            message = (
+                f"has merged the files of batches up to {merged}, but the checkpoint would write batch {last.next}"
+            )
+            raise self._not_ours(message, "restore the newest copy of the checkpoint, or write another path")
+        if last.begun is not None and newest > last.begun:
             message = f"has results up to batch {newest}, but the checkpoint knows of no batch after {last.begun}"
             hint = f"restore the newest copy of the checkpoint, or remove the files of the batches after {last.begun}"
             raise self._not_ours(message, hint)
@@ -194,12 +219,3 @@ class FilesSink(Sink):
             return bool(pq.read_metadata(part).num_rows)
         with part.open("rb") as lines:
             return sum(1 for _ in zip(lines, range(2), strict=False)) > (self._format == "csv")
-
-
-def _files_below(folder: Path, depth: int) -> Iterator[Path]:
-    """Yield the files in a folder, and in the folders of partitions below it; links are not followed."""
-    for entry in folder.iterdir():
-        if depth < _DEEPEST and "=" in entry.name and entry.is_dir() and not entry.is_symlink():
-            yield from _files_below(entry, depth + 1)
-        else:
-            yield entry

@@ -12,11 +12,15 @@ from millrace_jobs.sinks.connector import SinkConnector, SinkContext
 from millrace_jobs.sinks.kafka.sink import AppendSink, TaskWrites
 from millrace_jobs.sinks.kafka.table import TableSink
 from millrace_jobs.sinks.kafka.table_results import TableHistory
-from millrace_jobs.sinks.kafka.topic import TargetTopic
+from millrace_jobs.sinks.kafka.topic import COMPACTED, TargetTopic
 
 
 class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
     """Opens topics to which results are appended."""
+
+    def check_server(self, spec: KafkaSinkSpec) -> None:
+        """Check that the topic exists."""
+        _topic(spec, "spec.sink.kafka").settings()
 
     def open(self, spec: KafkaSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a topic. Raises MillraceError if the Kafka client refuses its options."""
@@ -31,6 +35,10 @@ class KafkaSinkConnector(SinkConnector[KafkaSinkSpec]):
 
 class TableSinkConnector(SinkConnector[TableSinkSpec]):
     """Opens compacted topics that are tables."""
+
+    def check_server(self, spec: TableSinkSpec) -> None:
+        """Check that the topic exists."""
+        _topic(spec, "spec.sink.table").settings(create_with=COMPACTED)
 
     def open(self, spec: TableSinkSpec, context: SinkContext) -> Sink:
         """Return the sink of a table. Raises MillraceError if the Kafka client refuses its options."""

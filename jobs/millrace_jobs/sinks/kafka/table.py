@@ -34,7 +34,7 @@ from millrace_jobs.sinks.kafka.sink import KafkaSink, TaskWrites
 from millrace_jobs.sinks.kafka.table_reading import read_messages
 from millrace_jobs.sinks.kafka.table_results import KeptParts, TableHistory, TablePart, TableResults, with_starts
 from millrace_jobs.sinks.kafka.table_view import MOST_PENDING, PendingBatch, TableView
-from millrace_jobs.sinks.kafka.topic import LastWritten, TableOrigin, TargetTopic, TopicSettings, origin_of
+from millrace_jobs.sinks.kafka.topic import COMPACTED, LastWritten, TableOrigin, TargetTopic, TopicSettings, origin_of
 from millrace_jobs.time_texts import micros_of
 
 MOST_REMOVED = 500_000
@@ -114,7 +114,7 @@ class TableSink(KafkaSink):
         super().close()
 
     def _suitable_settings(self) -> TopicSettings | None:
-        settings = self._topic.settings(create_with=" --config cleanup.policy=compact")
+        settings = self._topic.settings(create_with=COMPACTED)
         if settings is None:
             message = f"this user may not see whether topic {self._topic.name} is compacted, as a table has to be"
             raise self._topic.problem(message, "allow it to describe the topic's configs")

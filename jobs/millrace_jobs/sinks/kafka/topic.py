@@ -18,6 +18,9 @@ from millrace_jobs.kafka.cluster import KafkaCluster
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
+COMPACTED = " --config cleanup.policy=compact"
+"""Option of ``kafka-topics --create`` that makes a topic suitable for a table."""
+
 _ANSWER_SECONDS = 10.0
 
 _FORMAT = 1

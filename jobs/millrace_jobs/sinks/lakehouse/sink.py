@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -64,7 +62,7 @@ def require_known(found: BatchesInTable, last: LastBatch, query: str, table: str
     elif found.driver is None and last.committed is not None and not last.elsewhere:
         what = f"has no record of its batches, but the checkpoint has finished batch {last.committed}"
         hint = f"restore the table, or start over with a new table and {ANOTHER_CHECKPOINT}"
-    elif found.driver is None and last.begun is None and found.of_another_checkpoint:
+    elif found.driver is None and (last.begun is None or last.elsewhere) and found.of_another_checkpoint:
         what = f"has results of an earlier run of {query}, which began with another checkpoint"
         hint = "to start over, remove the table, or write another one"
     if what:
@@ -96,17 +94,23 @@ def key_changes(results: DataFrame, keys: ResultKeys, field: str) -> DataFrame:
     latest = rows.groupBy(*map(named, keys.columns)).agg(
         F.max_by(row, named(_ORDER)).alias(_ROW), F.count_if(~removed).alias(_ORDER)
     )
-    missing = reduce(or_, (named(name).isNull() for name in keys.columns))
     key, at = ", ".join(keys.columns), f"{field}.key"
-    message = f"a row of the result has NULL in its key {key}, by which no other row could replace it"
-    no_key = Problem(message, f"exclude such rows, as in WHERE {keys.columns[0]} IS NOT NULL", field=at)
-    checked = F.when(missing, _fails(no_key))
+    missing = [(named(name).isNull(), _fails(_null_problem(name, at))) for name in keys.columns]
+    checked = F.when(*missing[0])
+    for is_null, failure in missing[1:]:
+        checked = checked.when(is_null, failure)
     if keys.weighted:
         message = f"two rows of the result have the same {key}, so one of them would be lost"
         repeated = Problem(message, "write a key that identifies the rows of the result", field=at)
         checked = checked.when(named(_ORDER) > 1, _fails(repeated))
     fields = [F.col(f"{_ROW}.{quoted(name)}").alias(name) for name in columns]
     return latest.select(*fields, checked.otherwise(F.col(f"{_ROW}.{REMOVED}")).alias(REMOVED))
+
+
+def _null_problem(column: str, field: str) -> Problem:
+    message = f"a row of the result has NULL in the column {column} of its key, by which no other row could replace it"
+    hint = f"write coalesce({column}, ...) with a value of your own, or exclude such rows by WHERE {column} IS NOT NULL"
+    return Problem(message, hint, field=field)
 
 
 def _fails(problem: Problem) -> Column:

@@ -129,8 +129,11 @@ class PostgresDialect(Dialect):
         return isinstance(error, errors.InsufficientPrivilege)
 
     def is_there(self, error: Exception) -> bool:
-        """Return whether a table could not be created because another session has just done so."""
-        return isinstance(error, errors.UniqueViolation | errors.DuplicateTable)
+        """Return whether a table could not be created because another session has just done so.
+
+        As far as the other session is, PostgreSQL finds the table, its row type, or their rows in the catalog.
+        """
+        return isinstance(error, errors.UniqueViolation | errors.DuplicateTable | errors.DuplicateObject)
 
     def quoted(self, *names: str) -> str:
         """Return a name, or names joined by dots, for a statement without values."""

@@ -170,6 +170,16 @@ class FileLog:
             self._in_turn = iter(list(self._files))
         return [(number, self._files[number]) for number in numbers if number in self._files]
 
+    def follow(self) -> None:
+        """Know of what another run has recorded since, for a reader that records nothing itself."""
+        known = self._written_version
+        try:
+            with self._locked():
+                self._read()
+        except OSError as error:
+            raise self._unusable(error) from error
+        self._written_version = known  # or this run would take another's writes for its own, and write after them
+
     def is_complete(self) -> bool:
         """Return whether a reader of this run has recorded the only listing; if so, know of all that it recorded."""
         try:

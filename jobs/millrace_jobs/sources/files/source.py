@@ -355,6 +355,8 @@ class FilesSource(Source):
 
     def _log_up_to(self, position: Position) -> FileLog:
         if position["files"] > self._log.count:
+            self._log.follow()
+        if position["files"] > self._log.count:
             message = (
                 f"source {self.name}: the checkpoint is at file {position['files']}, but its log knows "
                 f"{self._log.count} files"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,12 +15,22 @@ from millrace_jobs.sources.formats.file_formats import blocks, check_delimiter, 
 from millrace_jobs.sources.formats.parquet_format import open_parquet
 from millrace_jobs.sources.formats.typed_columns import suitable_type
 
+UnevenRow = Callable[[pa.csv.InvalidRow], str]
+"""What is called for a row with another number of fields than the header; returns ``skip`` or ``error``."""
+
 _SAMPLE = 1 << 20
 """Bytes of a text file from which its types are inferred."""
 
 
 def inferred_schema(
-    path: str, format: str, *, header: bool = True, delimiter: str = ",", nested: bool = False, hint: str
+    path: str,
+    format: str,
+    *,
+    header: bool = True,
+    delimiter: str = ",",
+    nested: bool = False,
+    hint: str,
+    uneven: UnevenRow | None = None,
 ) -> pa.Schema:
     """Return the schema of a Parquet file, or infer it from the first megabyte of a CSV or JSON file.
 
@@ -31,6 +41,7 @@ def inferred_schema(
         delimiter: what separates the columns of a CSV file.
         nested: whether columns may be structs, lists and maps.
         hint: what to do where the columns cannot be inferred.
+        uneven: decides about each CSV row that has another number of fields than the header; None: they are refused.
 
     Raises:
         MillraceError: they cannot be inferred, or no source can read them.
@@ -41,7 +52,7 @@ def inferred_schema(
         except (pa.ArrowException, OSError) as error:
             raise MillraceError(Problem(f"cannot be read as parquet: {error}", hint, path)) from None
     else:
-        found = first_records(path, format, header=header, delimiter=delimiter, hint=hint).schema
+        found = first_records(path, format, header=header, delimiter=delimiter, hint=hint, uneven=uneven).schema
     if not len(found):
         raise MillraceError(Problem("has no columns", hint, path))
     columns = []
@@ -64,7 +75,14 @@ def _suitable(kind: pa.DataType) -> pa.DataType | None:
 
 
 def first_records(
-    path: str, format: str, *, header: bool = True, delimiter: str = ",", hint: str, texts: Sequence[str] = ()
+    path: str,
+    format: str,
+    *,
+    header: bool = True,
+    delimiter: str = ",",
+    hint: str,
+    texts: Sequence[str] = (),
+    uneven: UnevenRow | None = None,
 ) -> pa.Table:
     """Return the records in the first megabyte of a CSV or JSON file; as in ``inferred_schema``.
 
@@ -78,7 +96,7 @@ def first_records(
         if format == "csv":
             types = dict.fromkeys(texts, pa.string())
             options = pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
-            parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+            parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=uneven)
             return pa.csv.read_csv(_sample(path, CsvQuotes(delimiter)), parse_options=parse, convert_options=options)
         return pa.json.read_json(_sample(path), pa.json.ReadOptions(block_size=2 * _SAMPLE))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

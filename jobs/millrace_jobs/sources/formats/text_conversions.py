@@ -134,7 +134,7 @@ def _iso_remedy(value: str, is_date: bool) -> str:
         return "write it in microseconds, and set timestampFormat: microseconds"
     if _BEYOND_THE_DAY.match(value):
         return "hours go from 00 to 23, and minutes and seconds from 00 to 59"
-    return "write it like 2024-05-01T12:30:00Z"
+    return "write it like 2024-05-01T12:30:00Z, or set timeFormats to its pattern"
 
 
 def pattern_timestamps(texts: pa.Array, pattern: str) -> pa.Array:

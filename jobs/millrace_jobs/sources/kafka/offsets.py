@@ -194,6 +194,11 @@ class AvailableOffsets:
         """The offset at which each partition stops; None if there is no end, or if it is not known yet."""
         return self._known_state.ending
 
+    def check(self) -> None:
+        """Check that topics and partitions exist, if no run has read them yet; of one that has, ``ends`` knows more."""
+        if self._state is None:
+            self._partitions(self._found())
+
     def settle(self) -> None:
         """Determine where to start, and where to stop if that can be known now; do nothing if this was done before."""
         if self._state is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from heapq import nlargest
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 from numpy.typing import NDArray
 
+from millrace_api.errors import MissingInputError
 from millrace_jobs.kafka.cluster import KafkaCluster, Partition
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.places import Place
@@ -72,7 +74,7 @@ class KafkaSource(Source):
     A message without a value is a record only with the format ``raw``. In a ``table`` it deletes the row of its key.
     A ``ChangeDecoder`` reads the messages of a table in Debezium's format, those without a value among them.
 
-    Kafka is not contacted before ``initial`` or ``latest`` is called.
+    Kafka is not contacted before ``check_server``, ``initial`` or ``latest`` is called.
     """
 
     def __init__(
@@ -120,6 +122,15 @@ class KafkaSource(Source):
     @cached_property
     def _record_size(self) -> RecordSize:
         return RecordSize(self.name, self.connection)
+
+    def check_server(self) -> None:
+        """Check that the topics exist, and the partitions that the query names."""
+        offsets = AvailableOffsets(self.name, self.subscription, KafkaCluster(self.connection), self._state_file)
+        try:
+            offsets.check()
+        except MissingInputError as error:
+            field = f"spec.sources.{self.name}.kafka"
+            raise MissingInputError(*(replace(each, field=field) for each in error.problems)) from error
 
     def initial(self) -> Position:
         """Return where a new query starts, in every partition that exists at that time."""

@@ -10,7 +10,15 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from ...resources.names import Manifest
-from .quota_usage import QuotaUsage, amounts, container_usage, containers, defaults_of, quota_usage, range_items
+from ...resources.quota_usage import (
+    QuotaUsage,
+    amounts,
+    container_usage,
+    containers,
+    defaults_of,
+    quota_usage,
+    range_items,
+)
 
 _REQUIRED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Resources that each container must name in a namespace with a quota for them."""

@@ -62,7 +62,7 @@ def turn_of(observed: ObservedQuery, spec: Spec, now: datetime) -> ConnectionTur
         return None
     generations = {name: generation for name, generation, _ in shown_connections(observed)}
     names = tuple(name for name in changed_connections(healthy, spec) if name in generations)
-    if not names or _is_down(observed, now):
+    if not names or is_down(observed, now):
         return None
     rollouts = {name: observed.rollout(name, generations[name], now) for name in names}
     if held := [(name, each.held_by) for name, each in rollouts.items() if each.held_by]:
@@ -76,7 +76,7 @@ def turn_of(observed: ObservedQuery, spec: Spec, now: datetime) -> ConnectionTur
     return ConnectionTurn(names, (ProgressingReason.WAITING_FOR_TURN, message))
 
 
-def _is_down(observed: ObservedQuery, now: datetime) -> bool:
+def is_down(observed: ObservedQuery, now: datetime) -> bool:
     """Return whether the driver has not computed for long: it keeps failing, or has not been ready for ten minutes.
 
     One whose first batch takes that long computes.

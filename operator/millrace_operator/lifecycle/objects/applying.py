@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from ...resources.gangs import POD_GROUP
 from ...resources.names import Manifest, Owner
 from ..observed_query import ObservedQuery
 from ..refusals import NameTakenError, RefusedError
@@ -23,6 +24,8 @@ class Objects(Protocol):
     def create(self, manifest: Manifest, owner: Owner, *, dry_run: bool = False) -> Manifest:
         """Create an object of which none has been observed, and return it; or the one there is, if it is the owner's.
 
+        A PodGroup of the owner's is updated, as no watch reports what it has.
+
         Raises NameTakenError if there is one that is not the owner's.
         """
 
@@ -35,8 +38,11 @@ class Objects(Protocol):
     def drop_secret(self, owner: Owner, name: str) -> None:
         """Delete a Secret of ``make_secret``, if it is there."""
 
-    def drop_configuration(self, owner: Owner, name: str, uid: str) -> None:
-        """Delete the ConfigMap of this uid with a driver's configuration, if it is there."""
+    def drop(self, found: Manifest) -> None:
+        """Delete an object that was observed, and no later one of its name, if it is there."""
+
+    def drop_pod_group(self, owner: Owner) -> None:
+        """Delete the PodGroup that has the name of a query, if it is there and the query's."""
 
     def drain(self, namespace: str, stateful_set: str, uid: str) -> Manifest:
         """Scale the StatefulSet of this uid to zero pods and return the result."""
@@ -52,7 +58,8 @@ def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_
     """Create an object of a query, or update the one that was observed and no later one of its name.
 
     A plan is also pinned to the observed version, so that a newer plan of another operator is not overwritten. All
-    other objects are the same whichever operator applies them.
+    other objects are the same whichever operator applies them. A PodGroup is not watched, so the one that was applied
+    last may be gone.
 
     Raises:
         ObjectRefusedError: the API server rejects the object.
@@ -61,7 +68,7 @@ def apply(objects: Objects, observed: ObservedQuery, manifest: Manifest, *, dry_
     kind, metadata = manifest["kind"], manifest["metadata"]
     found = observed.objects.get((kind, metadata["name"]))
     manifest = with_digest(manifest)
-    if found is None:
+    if found is None or kind == POD_GROUP:
         return objects.create(manifest, observed.owner, dry_run=dry_run)
     if not observed.owner.owns(found):
         raise NameTakenError(kind, metadata["name"])

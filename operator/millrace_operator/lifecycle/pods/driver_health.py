@@ -17,6 +17,7 @@ from millrace_api.model.status import Attempt, FailureClass, FailureReport
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 
 from ...resources.names import Manifest
+from ...resources.scheduling import is_announced, queue_wait
 from ..conditions import format_time, parse_time, shortened
 
 HEALTHY_AFTER = timedelta(seconds=60)
@@ -63,12 +64,28 @@ def created(pod: Manifest) -> datetime:
     return parse_time(pod["metadata"].get("creationTimestamp", "1970-01-01T00:00:00Z"))
 
 
+def turn_of(pod: Manifest) -> datetime | None:
+    """Return from when on a pod has to start: its creation, or when it got a node, if a batch scheduler admits it.
+
+    None before that: it may wait for its turn in a queue for hours, or have been admitted and find no node.
+    """
+    if not is_announced(pod):
+        return created(pod)
+    for each in pod.get("status", {}).get("conditions", ()):
+        if each["type"] == "PodScheduled" and each["status"] == "True":
+            changed = each.get("lastTransitionTime")
+            return parse_time(changed) if changed else created(pod)
+    return created(pod) if pod.get("spec", {}).get("nodeName") else None
+
+
 def waiting_for(pod: Manifest | None, role: str = DRIVER) -> str:
     """Return why a driver or a replica is not ready, as far as its pod shows."""
     if pod is None:
         return f"the {role}'s pod does not exist yet"
     if "deletionTimestamp" in pod["metadata"]:
         return f"the {role}'s pod is being replaced"
+    if (wait := queue_wait(pod)) is not None:
+        return f"the {role} {wait}"
     status = pod.get("status", {})
     before = [each for each in status.get("initContainerStatuses", ()) if not _waits_for_others(each)]
     for container in (*before, *status.get("containerStatuses", ())):
@@ -184,6 +201,7 @@ def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureCl
     """Return why a pod cannot start, or why it does not end; None if neither is the case.
 
     An unschedulable pod counts only after ``UNSCHEDULABLE_AFTER``: with node autoscaling, every pod waits for a node.
+    One that waits for its turn in a queue does not count.
     """
     gone = pod["metadata"].get("deletionTimestamp")  # includes the grace period
     if gone is not None and now >= parse_time(gone) + STUCK_AFTER:
@@ -202,7 +220,9 @@ def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureCl
             return FailureClass.CONFIG, message
     for each in pod.get("status", {}).get("conditions", ()):
         lasts = now >= created(pod) + UNSCHEDULABLE_AFTER
-        if lasts and each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable":
+        if each["type"] != "PodScheduled" or each.get("reason") != "Unschedulable":
+            continue
+        if lasts and queue_wait(pod) is None:
             message = each.get("message", "")
             hint = next((hint for words, hint in _SCHEDULING_HINTS.items() if words in message), "")
             return FailureClass.SCHEDULING, f"the {role} cannot be scheduled: {message}{hint}"

@@ -11,11 +11,13 @@ from millrace_api.model.status import ConditionType
 from millrace_api.model.streamquery import EXECUTOR
 
 from ...resources.names import Manifest
+from ...resources.scheduling import queue_wait
 from ..conditions import DegradedReason, condition_of
 from ..observed_query import ObservedQuery
 from .driver_health import UNSCHEDULABLE_AFTER, created, ready_since, started_at, waiting_for
 
-_CANNOT_RUN = (DegradedReason.EXECUTORS_PENDING, DegradedReason.QUOTA_EXCEEDED, DegradedReason.POD_REFUSED)
+_PENDING = (DegradedReason.EXECUTORS_PENDING, DegradedReason.EXECUTORS_QUEUED)
+_CANNOT_RUN = (*_PENDING, DegradedReason.QUOTA_EXCEEDED, DegradedReason.POD_REFUSED)
 """Reasons of Degraded for which the plan has more executors than can run."""
 
 
@@ -25,8 +27,12 @@ def running_executors(observed: ObservedQuery) -> int:
 
 
 def pending_pods(observed: ObservedQuery) -> list[Manifest]:
-    """Return the pods of executors that are not ready, oldest first."""
-    return sorted((each for each in _own_pods(observed) if ready_since(each) is None), key=created)
+    """Return the pods of executors that are not ready: first those that may start, oldest first, then those in queues.
+
+    What is wrong with a pod that holds quota would not be seen behind one that waits for it.
+    """
+    pending = (each for each in _own_pods(observed) if ready_since(each) is None)
+    return sorted(pending, key=lambda each: (queue_wait(each) is not None, created(each)))
 
 
 def missing_executors(observed: ObservedQuery) -> str:
@@ -50,10 +56,17 @@ def executors_pending(observed: ObservedQuery, now: datetime) -> tuple[DegradedR
     if not missing or observed.driver is None or started_at(observed.driver) is None:
         return None
     before = condition_of(observed.status, ConditionType.DEGRADED)
-    reported = before is not None and before.reason == DegradedReason.EXECUTORS_PENDING
+    reported = before is not None and before.reason in _PENDING
     if not reported and not any(each <= now for each in executors_pending_at(observed)):
         return None
-    return DegradedReason.EXECUTORS_PENDING, missing
+    queued = executors_queue(observed)
+    return DegradedReason.EXECUTORS_QUEUED if queued else DegradedReason.EXECUTORS_PENDING, missing
+
+
+def executors_queue(observed: ObservedQuery) -> bool:
+    """Return whether all executors that are pending wait in the queue of a batch scheduler."""
+    pending = pending_pods(observed)
+    return bool(pending) and queue_wait(pending[0]) is not None
 
 
 def available_executors(observed: ObservedQuery) -> int | None:

@@ -51,7 +51,7 @@ class Change:
     """A change of plan at ``time``, when ``rate`` records per second arrived.
 
     ``expected`` holds the predictions for both plans; None if nothing was predicted. ``undoes`` marks a change that
-    takes back a step that did not help.
+    takes back a step that did not help. The plan was made for ``planned`` records per second; None if for no rate.
     """
 
     time: float
@@ -60,6 +60,7 @@ class Change:
     rate: float
     expected: tuple[Line, Line] | None
     undoes: bool = False
+    planned: float | None = None
 
     @property
     def adds(self) -> bool:
@@ -236,6 +237,9 @@ class ChangeMemory:
 
         The time that earlier batches take beyond what they should under either plan is the downtime of the change.
         """
+        if seen.idle:  # nothing can be learned of a change without batches, and nothing is gained by waiting for them
+            self._batches = grace + judged if self._complete else self._batches
+            return None
         self._tried[seen.plan.executors] = now
         change = self.change
         if change is None or self._batches >= grace + judged:

@@ -235,6 +235,8 @@ def observed_load(decision: Decision) -> str:
     inputs = decision.inputs
     if inputs is None:
         return "No batch has been seen"
+    if not inputs.utilization and not inputs.arrival and not inputs.lag:
+        return "No records arrive, and no batch runs"
     seconds = inputs.utilization * inputs.interval
     text = f"W was {inputs.utilization:.2f} (batches took {seconds:.2f} s, the interval is {inputs.interval:g} s)"
     text += f", and {inputs.arrival:,.0f} records/s arrive"

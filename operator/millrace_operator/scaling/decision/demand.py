@@ -20,7 +20,7 @@ _GAP_SECONDS = 120.0
 """Longest gap between two observations that does not clear the memory."""
 
 _LATER, _FALLING = 0.75, 0.97
-"""The demand falls if its maximum in the last ``_LATER`` of the delay is at most ``_FALLING`` of the overall one."""
+"""The demand falls if its maximum in the last ``_LATER`` of the delay is below ``_FALLING`` of the overall one."""
 
 
 class Demand:
@@ -81,7 +81,7 @@ class Demand:
         if self._since is None or now - self._since < delay:
             return None
         whole, later = (self._largest_since(now - share * delay) for share in (1.0, _LATER))
-        return whole if later > whole * _FALLING else None
+        return whole if later >= whole * _FALLING else None
 
     def _largest_since(self, time: float) -> float:
         return max(required for slot, required in self._largest if slot >= time // self._width)

@@ -6,6 +6,7 @@ Each observation is added here once; next, ``steps.Case`` is what a decision dep
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..batch_time.calibration import Calibration
@@ -19,6 +20,14 @@ from .settings import Settings
 
 CONTINUES = 0.5
 """Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The ``rate`` expected to arrive, and the one ``required``, which includes the backlog; records per second."""
+
+    rate: float
+    required: float
 
 
 class _Saved(Protocol):
@@ -67,15 +76,19 @@ class Learned:
             self.memory.failed(outcome, situation.now)
         return outcome
 
-    def expect(self, seen: Observation, now: float) -> float:
-        """Record what the forecast asks for, once per observation, and return it in records per second."""
+    def expect(self, seen: Observation, now: float) -> Expected:
+        """Record what the forecast asks for, once per observation, and return it.
+
+        A surge counts for the next decision, but not for how long executors are kept: its end shows in what arrives.
+        """
         settings, demand = self._settings, self.demand
         outlook = self.zones.forecast(self.memory.startup + (settings.grace + settings.window) * seen.interval)
         coming = demand.level if outlook is None else demand.level + (outlook.value - demand.level) * CONTINUES
-        self.keeping_up.expect(coming / demand.level if demand.level else 1.0, settings.target)
         required = demand.required(coming, settings.drain_seconds)
         demand.remember(now, required, self.zones.zone is Zone.UNDERUSED)
-        return required
+        rate = max(coming, self.zones.surge(self.memory.startup + seen.interval) or 0.0)
+        self.keeping_up.expect(rate / demand.level if demand.level else 1.0, settings.target)
+        return Expected(rate, max(required, rate))
 
     def save(self) -> dict[str, Any]:
         """Return all of it in JSON types."""

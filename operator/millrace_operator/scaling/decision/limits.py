@@ -60,6 +60,8 @@ def limits(settings: Settings, bounds: Bounds, memory: ChangeMemory, situation: 
     present, on = situation.plan.executors, settings.guards
     most, least = _most(bounds, memory, situation), _least(bounds, memory, situation, rate)
     failures = memory.failures_like(rate, situation.now) if Guard.INEFFECTIVE in on else ()
+    if not rate:  # nothing is needed, and so nothing can be too little
+        on -= {Guard.SCALE_IN_LIMITED}
     return Limits(
         present,
         tuple(replace(one, executors=max(one.executors, present)) for one in most if one.guard in on),
@@ -84,7 +86,7 @@ def _most(bounds: Bounds, memory: ChangeMemory, situation: Situation) -> Iterato
 def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: float) -> Iterator[Limit]:
     low, present = bounds.executors.low, situation.plan.executors
     yield Limit(Guard.BOUNDS, low, f"the minimum is {counted(low)}")
-    fewest = min(math.ceil(present / 4), *memory.tried(situation.now))
+    fewest = min([math.ceil(present / 4), *memory.tried(situation.now)])  # none is tried before the first batch
     why = "one step releases at most three in four executors, unless batches have run on fewer"
     yield Limit(Guard.SCALE_IN_LIMITED, fewest, why)
     too_few = memory.too_few_for(rate, situation.now)

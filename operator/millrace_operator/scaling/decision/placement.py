@@ -193,6 +193,8 @@ class PlacedScaler:
         inputs = decision.inputs
         if decision.changed or inputs is None or decision.reason in _NOT_WEIGHED or not self._is_due(situation):
             return None
+        if not inputs.arrival:  # a job at rest says nothing of what pays under load
+            return None
         weighed = weigh(self._meters, self._bounds, inputs.arrival, inputs.interval, self.settings.target)
         if weighed is None:
             return None

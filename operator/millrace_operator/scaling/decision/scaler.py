@@ -19,7 +19,7 @@ from ..shape import Bounds, Shape
 from ..zones import Zone
 from .changes import Change, Line
 from .decision import Decision, Inputs, Reason, Situation, held, sentence
-from .learned import Learned
+from .learned import Expected, Learned
 from .limits import limits
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
@@ -71,18 +71,19 @@ class Scaler:
             return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
         if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
             answer = answer.without(OF_PODS)
+        if answer is not None and self.bounds.dedicated and answer.dedicated_lag_rows is None:
+            answer = answer.without(["progress_time"])  # records may wait in front of the pods
         seen = self._reading.step(answer, now, situation.epoch, shape)
         if isinstance(seen, NoAnswer):
             return Decision(now, shape, shape, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")
         outcome = self._learned.add(seen, situation)
-        required = self._learned.expect(seen, now)
-        case = self._case(seen, situation, required)
+        case = self._case(seen, situation, self._learned.expect(seen, now))
         if outcome is not None and not outcome.helped and case.on(Guard.INEFFECTIVE):
             return undo(case, outcome)
         return self._choose(case)
 
-    def _case(self, seen: Observation, situation: Situation, required: float) -> Case:
-        """Return what the decision depends on, of a job that is required to take so many records per second."""
+    def _case(self, seen: Observation, situation: Situation, expected: Expected) -> Case:
+        """Return what the decision depends on, of a job at which so many records per second are expected."""
         settings, learned, demand = self.settings, self._learned, self._learned.demand
         keeping_up, memory = learned.keeping_up, learned.memory
         delay = settings.scale_in_delay if Guard.SCALE_IN_DELAYED in settings.guards else 0.0
@@ -101,11 +102,12 @@ class Scaler:
                 arrival=demand.level,
                 growth=demand.level / before - 1 if before else None,
                 lag=seen.lag,
-                demand=required,
+                demand=expected.required,
                 keys=seen.keys,
             ),
+            expected=expected.rate,
             target=min(max(keeping_up.safe, settings.target - settings.step / 2), settings.target),
-            limits=limits(settings, self.bounds, memory, situation, max(required, largest or 0.0)),
+            limits=limits(settings, self.bounds, memory, situation, max(expected.required, largest or 0.0)),
             largest=largest,
         )
 
@@ -117,10 +119,9 @@ class Scaler:
         fewer = max(case.situation.executors_ready, self.bounds.executors.low) < case.situation.plan.executors
         if lasting and fewer and case.on(Guard.CLUSTER):
             return make_do(case)
-        settled = memory.settled(self.settings.grace + case.learned.judged)
-        if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not settled):
-            return case.stay(Guard.COOLDOWN)
-        calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready
+        if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not case.settled):
+            return self._more_at_once(case)
+        calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready and not case.at_rest
         if case.urgent or keeping_up.persistently_above(case.target) or keeping_up.outgrown:
             if calibrating:
                 return careful(case)
@@ -131,6 +132,14 @@ class Scaler:
         if calibrating:
             return case.stay(Guard.CALIBRATING)
         return self._give_back(case) if case.zone is Zone.UNDERUSED else case.stay(Reason.STABLE)
+
+    def _more_at_once(self, case: Case) -> Decision:
+        """Scale out further if the load outgrows what the last change was planned for; otherwise await its effect."""
+        if case.outgrows_change and self._learned.calibration.ready:
+            decision = scale_out(case)
+            if decision.plan.executors > case.situation.plan.executors:
+                return decision
+        return case.stay(Guard.COOLDOWN)
 
     def _give_back(self, case: Case) -> Decision:
         """Scale in if possible; otherwise stay, without another search for ``SCALE_IN_SECONDS``."""
@@ -145,15 +154,17 @@ class Scaler:
         """Remember a change that is being made, and what is expected of it."""
         memory, inputs, before, after = self._learned.memory, decision.inputs, situation.plan, decision.plan
         rate = inputs.arrival if inputs is not None else self._learned.demand.level
+        complete = situation.executors_ready >= before.executors  # otherwise the plan before has shown nothing
         if decision.reason is Guard.CLUSTER:
             memory.ran_short(after.executors, decision.time)
-        elif inputs is not None and after.executors > before.executors:
+        elif inputs is not None and after.executors > before.executors and complete:
             memory.were_too_few(before.executors, rate, decision.time)
         expected = None
-        if inputs is not None and self._learned.calibration.ready:
+        if inputs is not None and inputs.batches_at_arrival and complete and self._learned.calibration.ready:
             expected = self._expected(decision.reason, before, after, inputs)
         undoes = decision.reason is Reason.UNDONE
-        memory.begin(Change(decision.time, before, after, rate, expected, undoes))
+        planned = None if inputs is None else inputs.demand
+        memory.begin(Change(decision.time, before, after, rate, expected, undoes, planned))
 
     def _expected(self, reason: Reason | Guard, before: Shape, after: Shape, inputs: Inputs) -> tuple[Line, Line]:
         """Predict batch times without and with a change, scaled by the model's present error."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ..batch_time.batch_model import BatchLoad
 from ..shape import Bounds, Range, Shape
-from ..zones import LoadDriver, Zone
+from ..zones import MARGIN, LoadDriver, Zone
 from .changes import LOWER, Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
 from .learned import Learned
@@ -29,6 +29,7 @@ class Case:
         settings, bounds, situation: what the user allows, and what is known besides metrics.
         learned: what was learned of the job, this observation included.
         inputs: the numbers that the decision rests on.
+        expected: records per second that are expected to arrive, growth included, and backlog not.
         target: W that plans are made for; below the setting if batches vary much.
         limits: limits on the plans to choose from.
         largest: the largest recent demand, records per second; None if it is not known for long enough.
@@ -39,6 +40,7 @@ class Case:
     situation: Situation
     learned: Learned
     inputs: Inputs
+    expected: float
     target: float
     limits: Limits
     largest: float | None
@@ -61,9 +63,14 @@ class Case:
 
     @cached_property
     def tried(self) -> Range:
-        """The fewest and the most executors that recent batches ran on."""
-        tried = self.learned.memory.tried(self.situation.now)
+        """The fewest and the most executors that recent batches ran on; those of the plan before the first batch."""
+        tried = self.learned.memory.tried(self.situation.now) or [self.situation.plan.executors]
         return Range(min(tried), max(tried))
+
+    @cached_property
+    def at_rest(self) -> bool:
+        """Whether a batch has had less than one record for as long as cores are released after."""
+        return self.largest is not None and self.largest * self.inputs.interval < 1
 
     @property
     def last_change(self) -> Change | None:
@@ -71,9 +78,29 @@ class Case:
         return self.learned.memory.change
 
     @property
+    def settled(self) -> bool:
+        """Whether the last change is complete, and enough batches have shown its effect."""
+        return self.learned.memory.settled(self.settings.grace + self.learned.judged)
+
+    @property
     def added(self) -> bool:
         """Whether the last change added executors."""
         return self.last_change is not None and self.last_change.adds
+
+    @property
+    def outgrows_change(self) -> bool:
+        """Whether clearly more is expected to arrive than the last change was planned for, and more than it can take.
+
+        It is predicted to be more. Once the executors are there, W also has to show it.
+        """
+        shape, inputs, change = self.situation.plan, self.inputs, self.last_change
+        if change is None or change.planned is None or self.expected <= change.planned * (1 + MARGIN):
+            return False
+        complete = self.situation.executors_ready >= shape.executors
+        if complete and inputs.at_arrival * self.expected <= self.settings.target * inputs.arrival:
+            return False
+        model, rows = self.learned.calibration.model(), self.expected * inputs.interval
+        return predicted(model, shape, rows, inputs.interval).utilization > self.settings.target
 
     @property
     def since_change(self) -> float:
@@ -84,10 +111,11 @@ class Case:
     def bias(self) -> float:
         """Ratio of batch times to those predicted for the present plan, at least 1.
 
-        It is 1 while the number of ready executors differs from the plan.
+        It is 1 while the number of ready executors differs from the plan, and while batches are slower than usual
+        because of a change.
         """
         shape, inputs = self.situation.plan, self.inputs
-        if self.situation.executors_ready != shape.executors:
+        if self.situation.executors_ready != shape.executors or not self.settled:
             return 1.0
         usual = predicted(self.learned.calibration.model(), shape, inputs.arrival * inputs.interval, inputs.interval)
         return max(inputs.batches_at_arrival / usual.utilization, 1.0)
@@ -186,6 +214,8 @@ def scale_in(case: Case) -> Decision:
 
     The margin keeps the smaller plan from being too small at once. Nothing is released if the saving would not repay
     the downtime of the change within the time for which less has been enough.
+
+    A job at rest goes to its minimum in one step: nothing waits for it, so that a prediction need not be certain.
     """
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
@@ -218,7 +248,7 @@ def _certain(case: Case, search: Search) -> Mask:
     If batches never ran on so few executors, W must also be at most the target when cores have their usual effect.
     """
     fewer: Mask = search.cores < search.cores[0]
-    if not case.on(Guard.UNCERTAIN):
+    if case.at_rest or not case.on(Guard.UNCERTAIN):
         return fewer & search.likely
     known: Mask = (search.executors >= case.tried.low) | (search.usual <= case.settings.target)
     return fewer & search.fits & ~search.wide & known

@@ -64,7 +64,6 @@ class JobProfile:
     Attributes:
         interval: batch interval, seconds.
         fixed: time of every batch outside its stages, seconds.
-        idle: time of a batch without records, seconds.
         schedule: time the driver takes to launch a task, seconds; it launches tasks one after the other.
         contention: share by which each further busy core slows all of them down (memory, network): c cores do the work
             of c / (1 + contention * (c - 1)). This is Gunther's Universal Scalability Law without its coherency term.
@@ -80,7 +79,6 @@ class JobProfile:
 
     interval: float = 2.0
     fixed: float = 0.25
-    idle: float = 0.02
     schedule: float = 0.002
     contention: float = 0.005
     route: StageCost = field(default=StageCost(task=0.015, row=1.5e-6, block=3e-4))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from millrace_operator.scaling.observation import Answer
+from millrace_operator.scaling.shape import Shape
 from millrace_research.arena.simulation.record import SimulatedBatch
 
 SERIES = tuple(field.name for field in fields(Answer) if field.name != "time")
@@ -22,7 +23,7 @@ COUNTERS = tuple(name for name in SERIES if name.endswith("_total"))
 
 
 class SimulatedCounters:
-    """Metrics that the driver reports: counters since its start, and gauges of the last finished batch."""
+    """Metrics that the driver reports: counters since its start, and gauges of its last batch or idle trigger."""
 
     def __init__(self, interval: float, dedicated: bool) -> None:
         """Count for a batch interval in seconds; ``dedicated`` says whether partitioners run in pods of their own."""
@@ -39,6 +40,8 @@ class SimulatedCounters:
         self._lag: int | None = None
         self._imbalance: float | None = None
         self._last: SimulatedBatch | None = None
+        self._progress: float | None = None
+        self._pinned: tuple[int, Shape] | None = None
         self._running: dict[str, list[float]] = {}
 
     def ran(self, stage: str, tasks: list[float]) -> None:
@@ -71,6 +74,14 @@ class SimulatedCounters:
         self._partials += partials
         self._updates += results
         self._lag, self._imbalance, self._last = waiting, imbalance, batch
+        self._progress, self._pinned = batch.planned + batch.seconds, (batch.epoch, batch.plan)
+
+    def idle(self, now: float, waiting: int, epoch: int, plan: Shape) -> None:
+        """Record a trigger at ``now`` that finds nothing to do, for a next batch under this plan.
+
+        Records that are ``waiting`` still wait in front of dedicated partitioners.
+        """
+        self._lag, self._progress, self._pinned = waiting, now, (epoch, plan)
 
     def answer(self, now: float, executors: int, dedicated_busy: float, dedicated_lag: float) -> Answer:
         """Return the metrics at ``now``, seconds, with ``executors`` executors ready.
@@ -79,6 +90,7 @@ class SimulatedCounters:
         that wait in front of them.
         """
         routed, last = not self.dedicated, self._last
+        epoch, plan = self._pinned or (None, None)
         return Answer(
             time=now,
             batches_total=self._batches,
@@ -98,10 +110,11 @@ class SimulatedCounters:
             lag_rows=self._lag,
             keys=last.distinct if last else None,
             imbalance=self._imbalance,
-            epoch=last.epoch if last else None,
-            parallelism=last.plan.parallelism if last else None,
-            replicas=last.plan.replicas if last else None,
+            epoch=epoch,
+            parallelism=plan.parallelism if plan else None,
+            replicas=plan.replicas if plan else None,
             executors=executors,
+            progress_time=self._progress,
         )
 
 

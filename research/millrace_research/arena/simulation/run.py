@@ -130,23 +130,25 @@ class _Simulation:
         return math.floor(now / self._scenario.job.interval + 1e-9)
 
     def _batch(self, planned: float) -> float:
-        """Run the batch planned at ``planned`` and return its end time; infinity if it never ends."""
+        """Run the batch planned at ``planned`` and return its end time; infinity if it never ends.
+
+        Without records there is no batch, as in Spark.
+        """
         self._catch_up(planned)
         scenario, plan, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
         rows = self._source.take(planned, self._limit)
         self._waiting = waiting = self._source.waiting(planned)
         newest = self._source.newest(planned)
+        if not rows:
+            self._counters.idle(planned, waiting, epoch, plan)
+            self._done = newest
+            return planned
         keys = scenario.keys.at(planned)
-        partials, results, distinct, imbalance = 0, 0, 0, None
-        if rows:
-            work = self._job.work(plan.parallelism, plan.replicas, keys)
-            distinct = max(round(keys.appearing(rows)), 1)
-            results = max(round(self._job.results(keys, rows)), distinct)
-            partials = max(round(self._job.partials(plan.parallelism, keys, rows)), results)
-            imbalance = work.imbalance
-            end = self._process(planned, work.stages, rows, partials)
-        else:
-            end = planned + scenario.job.idle
+        work = self._job.work(plan.parallelism, plan.replicas, keys)
+        distinct = max(round(keys.appearing(rows)), 1)
+        results = max(round(self._job.results(keys, rows)), distinct)
+        partials = max(round(self._job.partials(plan.parallelism, keys, rows)), results)
+        end = self._process(planned, work.stages, rows, partials)
         self._catch_up(end)
         if math.isfinite(end):
             seconds, backlog = end - planned, self._source.waiting(end)
@@ -154,7 +156,7 @@ class _Simulation:
                 planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors
             )
             self._admission.finished(rows, seconds, self._work, (plan.parallelism, plan.replicas))
-            self._counters.finished(batch, waiting, partials, results, imbalance)
+            self._counters.finished(batch, waiting, partials, results, work.imbalance)
             self._batches.append(batch)
             self._done = newest
         return end

@@ -16,7 +16,14 @@ from millrace_jobs.queries.tables.operators.interface import stream_join_buckets
 from millrace_jobs.queries.tables.operators.join import TemporalJoin
 from millrace_jobs.queries.tables.operators.join_side import Contents, JoinInput
 from millrace_jobs.queries.tables.operators.upserts import UpsertedTable
-from millrace_jobs.queries.tables.stages import InBuckets, TableStage, Unpacked, bucket_keys
+from millrace_jobs.queries.tables.stages import (
+    ForkInBuckets,
+    ForkInput,
+    InBuckets,
+    TableStage,
+    Unpacked,
+    bucket_keys,
+)
 
 VALUES = pa.schema([("key", pa.string()), ("value", pa.int64())])
 
@@ -58,6 +65,25 @@ def test_which_of_two_upserts_is_the_last_one_does_not_depend_on_the_shuffle(mon
     found = pa.RecordBatch.from_pylist([row.asDict() for row in results])
     (changes,) = Unpacked(operator)([found])
     assert [(row["value"], row["millrace_weight"]) for row in changes.to_pylist()] == [(1, 1)]
+
+
+def test_rows_of_a_fork_are_in_the_blocks_of_the_inputs_that_keep_them(monkeypatch):
+    run_as(monkeypatch, 3)
+    schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("one", pa.bool_()), ("two", pa.bool_())])
+    keeps = [(True, False), (True, True), (False, True), (None, False)]
+    rows = [dict(zip(schema.names, (str(n), n, *kept), strict=True)) for n, kept in enumerate(keeps)]
+    inputs = [pa.schema([("key", pa.string())]), pa.schema([("value", pa.int64()), ("key", pa.string())])]
+    cuts = [InBuckets(own, ("key",), number, partitions=2) for number, own in enumerate(inputs)]
+    columns = [ForkInput("one", {"key": "a"}), ForkInput("two", {"key": "a", "value": "b"})]
+    fork = ForkInBuckets(tuple(zip(columns, cuts, strict=True)))
+    found = [block for each in fork([pa.RecordBatch.from_pylist(rows, schema)]) for block in each.to_pylist()]
+    read = [[], []]
+    for block in found:
+        own = inputs[block["input"]]
+        read[block["input"]] += pa.ipc.read_record_batch(pa.py_buffer(block["block"]), own).to_pylist()
+    assert sorted(row["key"] for row in read[0]) == ["0", "1"]
+    assert sorted((row["key"], row["value"]) for row in read[1]) == [("1", 1), ("2", 2)]
+    assert {block["place"] for block in found} == {3 << 32}
 
 
 SIDES = [pa.schema([(f"{name}_key", pa.string()), (f"{name}_value", pa.int64())]) for name in ("left", "right")]

@@ -133,7 +133,7 @@ def test_the_time_may_be_the_key(write):
             "k,at\n1,soon\n",
             ["k"],
             "at",
-            "is not an ISO 8601 timestamp: write it like 2024-05-01T12:30:00Z; give",
+            "is not an ISO 8601 timestamp: write it like 2024-05-01T12:30:00Z, or set timeFormats to its pattern; give",
         ),
         ("s.csv", "k,at\n1,\n", ["k"], "at", "has no value in the time column at"),
         ("s.txt", "k\n1\n", ["k"], None, "s.txt: the extension .txt is not that of a known format; name it *.csv"),

@@ -10,6 +10,7 @@ from millrace_research.papers.__main__ import BEGIN, COOPERATION, END, RECORDED
 from millrace_research.papers.cooperation import cooperation_table
 from millrace_research.papers.figures import PaperFigures
 from millrace_research.papers.rerun import CLAIMS
+from millrace_research.papers.streams import FETCHED, STANDS_FOR
 from millrace_research.papers.verdicts import Verdict, bounds_cell, table, verdict_text
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -29,9 +30,10 @@ def test_the_table_has_one_row_for_each_claim():
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
-def test_a_row_gives_the_paper_s_figure_its_bound_ours_and_the_verdict_of_the_recorded_figures(claim):
-    says, bound, ours, verdict = (cell.strip() for cell in ROWS[claim.name].split(" | "))
+def test_a_row_gives_the_paper_s_figure_what_was_run_its_bound_ours_and_the_verdict_of_the_recorded_figures(claim):
+    says, ran, bound, ours, verdict = (cell.strip() for cell in ROWS[claim.name].split(" | "))
     assert says == f"{claim.says} ({claim.place})"
+    assert ran == claim.ran
     assert bound == bounds_cell(claim)
     assert re.search(r"\d", ours)
     found = verdict_text(claim, FIGURES)
@@ -43,6 +45,16 @@ def test_a_row_gives_the_paper_s_figure_its_bound_ours_and_the_verdict_of_the_re
 def test_the_tables_are_those_of_the_recorded_figures():
     assert between(BEGIN, END) == table(CLAIMS, FIGURES)
     assert between(*COOPERATION) == cooperation_table(FIGURES)
+
+
+@pytest.mark.parametrize("stream", STANDS_FOR)
+def test_the_page_has_every_stream(stream):
+    assert f"\n| {stream} |" in PAGE
+
+
+@pytest.mark.parametrize("command", FETCHED.values())
+def test_the_page_has_the_command_that_fetches_a_stream(command):
+    assert command in PAGE
 
 
 @pytest.mark.parametrize("verdict", Verdict)

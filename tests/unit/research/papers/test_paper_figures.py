@@ -30,6 +30,15 @@ def test_figures_come_back_from_their_file(tmp_path_factory, found):
     assert PaperFigures.read(file) == figures
 
 
+def test_figures_of_a_run_that_is_measured_again_take_the_place_of_the_old_ones():
+    known, found = PaperFigures(), PaperFigures()
+    known.add(Run("windows", "w106", "PK-2", 8), load=1.0)
+    known.add(Run("windows", "w106", "FLD", 8), load=2.0)
+    found.add(Run("windows", "w106", "PK-2", 8), load=3.0)
+    known.renew(found)
+    assert [known.of("windows", "w106", name, 8, "load") for name in ("PK-2", "FLD")] == [3.0, 2.0]
+
+
 def test_figures_are_looked_up_for_a_number_of_partitioners():
     figures = PaperFigures()
     figures.add(Run("windows", "w106", "PK-2", 8), load=1.0)

@@ -92,6 +92,7 @@ def test_results_are_forwarded_where_it_is_known_that_a_key_is_on_one_worker():
 @pytest.mark.parametrize("replicas", [2, 8])
 def test_dsync_is_twice_and_four_times_as_long_while_the_reducer_is_slower(replicas, monkeypatch):
     monkeypatch.setattr(dalton_003_sync, "REPLICAS", (1, replicas))
+    monkeypatch.setattr(dalton_003_sync, "BUSY", (6.0,))
     found = PaperFigures()
     dalton_003_sync.run(found)
     intervals = found.with_replicas(replicas).each("dsync, adaptive", "Dalton", "interval")

@@ -80,6 +80,7 @@ def claim(replicas):
         "§1",
         "ahead",
         (ClaimBound("ratio", 1),),
+        "zipf 1; n = 8",
         lambda figures: outcome(f"{figures.replicas} of them", [1 if figures.replicas < 4 else 0.5]),
         replicas=replicas,
     )
@@ -89,9 +90,16 @@ def test_each_number_of_partitioners_has_a_verdict():
     assert verdict_text(claim((1, 2)), PaperFigures()) == "**agrees**"
     assert verdict_text(claim((1, 2, 4, 8)), PaperFigures()) == "**agrees** for m = 1, 2; **disagrees** for m = 4, 8"
     assert table([claim((1, 4))], PaperFigures()).splitlines()[-1] == (
-        "| 000.1 | ahead (§1) | ratio ≥ 1 | m = 1: 1 of them<br>m = 4: 4 of them | "
+        "| 000.1 | ahead (§1) | zipf 1; n = 8 | ratio ≥ 1 | m = 1: 1 of them<br>m = 4: 4 of them | "
         "**agrees** for m = 1; **disagrees** for m = 4 |"
     )
+
+
+@pytest.mark.parametrize(("attainable", "verdict"), [(1.1, Verdict.NOT_TESTABLE), (1.2, IN_PART), (math.inf, IN_PART)])
+def test_a_figure_that_no_placement_of_the_streams_could_reach_is_no_test(attainable, verdict):
+    gains = Claim("000.2", "§1", "1.2 to 1.9", (RANGE,), "zipf 0; n = 8",
+                  lambda _: outcome("1.05", [1.05], attainable=attainable))  # fmt: skip
+    assert gains.verdicts(PaperFigures()) == {1: verdict}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ class Unlimited:
 EASY = JobProfile(
     interval=2.0,
     fixed=0.1,
-    idle=0.05,
     schedule=0.0,
     contention=0.0,
     route=StageCost(task=0.0, row=0.0),

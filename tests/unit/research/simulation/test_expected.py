@@ -19,7 +19,7 @@ ORDINARY = JobProfile(noise=Noise(slow=0.0))
 def test_a_batch_takes_the_time_worked_out_by_hand():
     job = KnownJob(EASY, BOUNDS)
     seconds = job.seconds(Shape(1, 2, 1), [0, 200, 1000], KEYS)
-    assert seconds == pytest.approx([0.05, 0.5, 1.3])
+    assert seconds == pytest.approx([0.0, 0.5, 1.3])
     assert job.seconds(Shape(2, 2, 1), 1000, KEYS) == pytest.approx(1.2)
     assert job.seconds(Shape(1, 2, 1), 4e9, KEYS) == pytest.approx(4e6, rel=1e-3)
 
@@ -30,7 +30,7 @@ def test_a_batch_takes_the_time_worked_out_by_hand():
 def test_the_expected_time_is_the_mean_of_simulated_batches(partitioner, plan, rate):
     job = replace(ORDINARY, partitioner=partitioner, max_rows=rate * 2)
     scenario = scene(rates((0, rate), (1500, rate)), job=job, keys=always(KEYS), initial=plan)
-    simulated = simulate(scenario, Patient(), 1).seconds[1:].mean()
+    simulated = simulate(scenario, Patient(), 1).seconds.mean()
     assert KnownJob(job, BOUNDS).seconds(plan, rate * 2, KEYS) == pytest.approx(simulated, rel=0.02)
 
 
@@ -38,7 +38,7 @@ def test_records_between_those_of_the_table_are_as_if_they_were_in_it():
     quiet = replace(ORDINARY, noise=QUIET)
     for rows in (1234, 55_555, 7_654_321):
         scenario = scene(rates((0, rows / 2), (3, rows / 2)), job=quiet, keys=always(KEYS), initial=Shape(2, 7, 3))
-        batch = simulate(scenario, Patient(), 1).batches[1]
+        batch = simulate(scenario, Patient(), 1).batches[0]
         expected = KnownJob(quiet, BOUNDS).seconds(Shape(2, 7, 3), rows, KEYS)
         assert expected == pytest.approx(batch.seconds, rel=0.01)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from millrace_jobs.changes import normalized
-from millrace_jobs.queries.tables.operators.merging import Arrays, ranks_of
+from millrace_jobs.queries.tables.operators.merging import Arrays, SortOrder, ranks_of, sorted_ranks
 
 
 class Counts:
@@ -67,16 +69,16 @@ class Numbers:
 class RankedLists:
     """Lists of structs: an array for each place in a list, with ranks that begin at 1; see ``merging.Merger``.
 
-    ``ranks`` are those of the values.
+    ``ranks`` are those of the values, whose first fields are sorted by ``orders``, if there are some.
     """
 
     ufunc: np.ufunc = np.maximum
     identity = 0
 
-    def __init__(self, results: pa.Array, values: pa.Array, limit: int) -> None:
+    def __init__(self, results: pa.Array, values: pa.Array, limit: int, orders: Sequence[SortOrder] = ()) -> None:
         lengths = results.value_lengths().fill_null(0).to_numpy()
         self._column = normalized(pa.concat_arrays([results.flatten(), values]))
-        ranks = ranks_of(self._column)
+        ranks = sorted_ranks(self._column, orders) if orders else ranks_of(self._column)
         shown = self._column.field(1)
         is_null = shown.is_null().to_numpy(zero_copy_only=False)
         self._row, self._shown = np.zeros(len(ranks) + 1, np.int64), np.zeros(len(ranks) + 1, np.int64)

@@ -22,13 +22,27 @@ from numpy.typing import NDArray
 
 from millrace_jobs.changes import BEGINNING, FROM, normalized
 from millrace_jobs.queries.tables.operators.counted_results import Counts, Numbers, RankedLists
-from millrace_jobs.queries.tables.operators.merging import Arrays, Extreme, Integers, Merger, has_order, ranks_of
+from millrace_jobs.queries.tables.operators.merging import (
+    Arrays,
+    DistinctSum,
+    Extreme,
+    Integers,
+    MergedPart,
+    Merger,
+    SortOrder,
+    has_order,
+    ranks_of,
+    sum_type,
+    words_of,
+)
 from millrace_jobs.queries.tables.operators.timeline import Timeline
 from millrace_jobs.shown_values import shown_value
 
 Mask = NDArray[np.bool_]
 
-CountedFunction = Literal["min", "max", "count_distinct", "percentile", "percentile_approx", "top", "bottom"]
+CountedFunction = Literal[
+    "min", "max", "count_distinct", "sum_distinct", "percentile", "percentile_approx", "top", "bottom"
+]
 """What is computed from the values of a group: ``percentile`` interpolates, ``percentile_approx`` is one of them.
 
 The values of ``top`` and ``bottom`` are structs of two fields, by which rows are ordered. Their results are lists of
@@ -58,6 +72,8 @@ class CountedPart:
             any more; None if all can.
         fraction: of a percentile, the share of rows, from 0 to 1, that have at most this value.
         limit: of ``top`` and ``bottom``, the number of rows.
+        orders: of ``bottom``, how each field of the first field of the values is sorted, where that is itself a struct;
+            empty if all are ascending, with NULL first.
         values_of: another column with the same values, whose entries this one shares; empty if it has its own.
     """
 
@@ -68,6 +84,7 @@ class CountedPart:
     fraction: float = 0.5
     limit: int = 1
     values_of: str = ""
+    orders: tuple[SortOrder, ...] = ()
 
     def __post_init__(self) -> None:
         if not has_order(self.type):
@@ -79,6 +96,10 @@ class CountedPart:
         if self.merge in _LISTS and not (pa.types.is_struct(self.type) and self.type.num_fields == 2):
             raise ValueError(
                 f"the {self.merge} of column {self.name!r} is of structs of two fields: not of {self.type}"
+            )
+        if self.orders and (self.merge != "bottom" or self.type.field(0).type.num_fields != len(self.orders)):
+            raise ValueError(
+                f"the {self.merge} of column {self.name!r} has no field for each of its orders: leave them out"
             )
         if self.limit < 1:
             raise ValueError(f"a list of rows has at least one: {self.limit}: use a larger limit")
@@ -100,6 +121,8 @@ class CountedPart:
         """Type of the column in the output."""
         if self.merge in _LISTS:
             return pa.list_(self.type.field(1).type)
+        if self.merge == "sum_distinct":
+            return sum_type(self.type)
         return pa.int64() if self.merge == "count_distinct" else self.type
 
     @property
@@ -119,10 +142,13 @@ class CountedPart:
         """Return the merger of stored results, and a number for each value by which values are compared."""
         if self.merge == "count_distinct":
             return Counts(results), ranks_of(normalized(values))
-        if self.merge == "percentile":
+        if self.merge == "sum_distinct" and not pa.types.is_floating(self.result_type):
+            whole = MergedPart(self.name, "sum", self.result_type)
+            return DistinctSum(whole, results), ranks_of(values)
+        if self.merge in ("percentile", "sum_distinct"):
             return Numbers(results), ranks_of(normalized(values))
         if self.merge in _LISTS:
-            lists = RankedLists(results, values, self.limit)
+            lists = RankedLists(results, values, self.limit, self.orders)
             return lists, lists.ranks
         merger = Extreme("min" if self.merge == "min" else "max", normalized(pa.concat_arrays([results, values])))
         (ranks,) = merger.arrays
@@ -182,11 +208,25 @@ class CountedValues:
         first, last, ranks = first[present], last[present], ranks[present]
         if self._part.merge == "count_distinct":
             return [timeline.numbers(first, last)]
+        if self._part.merge == "sum_distinct":
+            return self._sums(entries.values.take(pa.array(order[present])), first, last)
         if self._part.merge in ("percentile", "percentile_approx"):
             return self._percentiles(first, last, ranks, counts[present])
         if self._part.merge in _LISTS:
             return self._lists(first, last, ranks, counts[present])
         return [timeline.covered(self.merger.ufunc, self.merger.identity, first, last, ranks)]
+
+    def _sums(self, values: pa.Array, first: Integers, last: Integers) -> Arrays:
+        """Return the arrays of a sum of distinct values, each in a range of versions."""
+        numbers, kind = self._timeline.numbers(first, last), self._part.result_type
+        if not pa.types.is_floating(kind):
+            return [*(self._timeline.sums(first, last, word) for word in words_of(values.cast(kind))), numbers]
+        lengths = last - first  # a sum of floats from which others are subtracted would not be that of its own values
+        versions = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+        sums = np.zeros(len(self._timeline.row))
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add.at(sums, versions, np.repeat(normalized(values.cast(kind)).to_numpy(), lengths))
+        return [sums, (numbers > 0).astype(np.int64)]
 
     def _lists(self, first: Integers, last: Integers, ranks: Integers, counts: Integers) -> Arrays:
         """Return the arrays of lists, from the values that versions have, each with its number of rows."""
@@ -205,18 +245,14 @@ class CountedValues:
 
     def _percentiles(self, first: Integers, last: Integers, ranks: Integers, counts: Integers) -> Arrays:
         """Return the arrays of a percentile, from the values that versions have, each with its number of rows."""
-        lengths = last - first
-        versions = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        ranks, counts = np.repeat(ranks, lengths), np.repeat(counts, lengths)
-        order = np.lexsort((ranks, versions))
-        ranks, until = ranks[order], np.cumsum(counts[order])
-        rows = np.zeros(len(self._timeline.row), np.int64)
-        np.add.at(rows, versions, counts)
-        before, has_rows, fraction = np.cumsum(rows) - rows, rows > 0, self._part.fraction
+        ordered = OrderedRows(first, last, ranks, counts, len(self._timeline.row))
+        rows, fraction = ordered.rows, self._part.fraction
+        has_rows = rows > 0
+        versions = np.flatnonzero(has_rows)
 
         def at(place: Integers) -> Integers:
             """Return the rank of the row at a place, from 0, in each version that has rows."""
-            return ranks[np.searchsorted(until, (before + place)[has_rows], side="right")]
+            return ordered.ranks_at(versions, place[has_rows])
 
         if self._part.merge == "percentile_approx":
             found = np.zeros(len(rows), np.int64)
@@ -264,6 +300,53 @@ class CountedValues:
         kept: Mask = starts != BEGINNING
         kept[settled[before < self._part.limit]] = True
         return kept
+
+
+class OrderedRows:
+    """The rows of versions in the order of their ranks, as a wavelet matrix over the changes from version to version.
+
+    A value adds its rows in its first version, and takes them back after its last one. What versions have is nowhere
+    listed: time and memory go by the number of values and versions times the number of bits of a rank.
+
+    G. Navarro, F. Claude, A. Ordonez: The wavelet matrix. Information Systems 47 (2015).
+
+    Args:
+        first: the first version that has a value.
+        last: the first version after it that does not.
+        ranks: the rank of the value, from 0.
+        counts: its number of rows; all arrays have shape ``(values,)``.
+        versions: the number of versions.
+    """
+
+    def __init__(self, first: Integers, last: Integers, ranks: Integers, counts: Integers, versions: int) -> None:
+        at = np.concatenate([first, last])
+        order = np.argsort(at, kind="stable")
+        self._at = at[order]
+        self._ranks, self._counts = np.concatenate([ranks, ranks])[order], np.concatenate([counts, -counts])[order]
+        self.rows: Integers = np.append(0, np.cumsum(self._counts))[self._changes_until(np.arange(versions))]
+        """Number of rows of each version, shape ``(versions,)``."""
+
+    def ranks_at(self, versions: Integers, places: Integers) -> Integers:
+        """Return the ranks of rows, each at a place, from 0, among the rows of a version; shape ``(places,)``."""
+        found = np.zeros(len(places), np.int64)
+        begin, end = np.zeros(len(places), np.int64), self._changes_until(versions)
+        ranks, counts = self._ranks, self._counts
+        for bit in reversed(range(int(ranks.max(initial=0)).bit_length())):
+            is_high = ranks >> bit & 1 == 1
+            low = np.append(0, np.cumsum(~is_high))
+            rows = np.append(0, np.cumsum(np.where(is_high, 0, counts)))
+            rows_below = rows[end] - rows[begin]
+            goes_up = places >= rows_below
+            places = places - np.where(goes_up, rows_below, 0)
+            found += goes_up.astype(np.int64) << bit
+            begin, end = (np.where(goes_up, low[-1] + each - low[each], low[each]) for each in (begin, end))
+            order = np.argsort(is_high, kind="stable")
+            ranks, counts = ranks[order], counts[order]
+        return found
+
+    def _changes_until(self, versions: Integers) -> Integers:
+        """Return the number of changes up to each version."""
+        return np.searchsorted(self._at, versions, side="right")
 
 
 def _changes(*columns: Integers) -> Mask:

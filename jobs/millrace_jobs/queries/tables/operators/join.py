@@ -307,7 +307,8 @@ class _Batch:
         other_new, before, after = others
         affected = held.filter(Overlap(held.keyed, other_new.keyed).left_counts > 0)
         changes = [self._lonely(affected, before, sign=-1), self._lonely(affected + new, after, sign=1)]
-        return net(pa.concat_tables(changes))
+        found = net(pa.concat_tables(changes))
+        return _one_by_one(found) if self._join.kept is Kept.WITH_PARTNER and not self._join.has_table else found
 
     def _lonely(self, rows: _Rows, others: _Rows, *, sign: int) -> pa.Table:
         """Return the results of rows without a partner among the others, as changes with the given sign.
@@ -391,6 +392,16 @@ def _netted(changes: Iterable[pa.Table]) -> Iterator[pa.Table]:
     tables = list(changes)
     if tables:
         yield net(pa.concat_tables(tables))
+
+
+def _one_by_one(changes: pa.Table) -> pa.Table:
+    """Return the changes with a row for each that is added: equal records of a stream are records of their own."""
+    weights = changes.column(WEIGHT).to_numpy()
+    if not (weights > 1).any():
+        return changes
+    rows = changes.take(pa.array(np.repeat(np.arange(len(weights)), np.maximum(weights, 1))))
+    ones = pa.array(np.minimum(rows.column(WEIGHT).to_numpy(), 1))
+    return rows.set_column(rows.schema.get_field_index(WEIGHT), WEIGHT, ones)
 
 
 def _removes(changes: pa.Table) -> bool:

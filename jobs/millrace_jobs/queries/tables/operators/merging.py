@@ -39,6 +39,15 @@ Integers = NDArray[np.int64]
 Arrays = list[NDArray[Any]]
 """The arrays of one part, each with one element of 8 bytes per group or row."""
 
+
+@dataclass(frozen=True)
+class SortOrder:
+    """How rows are sorted by one column."""
+
+    descending: bool
+    nulls_first: bool
+
+
 MAX_WEIGHT: Final = 1 << 30
 """Limit on the sum of a batch's weights, so that no word of a sum overflows before its carries are moved."""
 
@@ -160,7 +169,7 @@ class _ExactSum:
 
     def __init__(self, part: MergedPart, columns: Sequence[pa.Array], weights: Integers) -> None:
         self._part = part
-        self.arrays: Arrays = [array * weights for array in (*_words(columns[0]), columns[1].to_numpy())]
+        self.arrays: Arrays = [array * weights for array in (*words_of(columns[0]), columns[1].to_numpy())]
 
     def settled(self, arrays: Arrays) -> Arrays:
         *words, values = arrays
@@ -188,6 +197,18 @@ class _ExactSum:
         for a, b in zip(one[:-1], other[:-1], strict=True):
             equal = equal & (a == b)
         return equal
+
+
+class DistinctSum(_ExactSum):
+    """A sum of distinct integers or decimals, of which the sum alone is stored; see ``_ExactSum``."""
+
+    def __init__(self, part: MergedPart, results: pa.Array) -> None:
+        columns = [results, results.is_valid().cast(pa.int64())]
+        super().__init__(part, columns, np.ones(len(results), np.int64))
+
+    def stored(self, arrays: Arrays) -> list[pa.Array]:
+        """Return the column of sums; whether there are values follows from it."""
+        return super().stored(arrays)[:1]
 
 
 class _FloatSum:
@@ -254,6 +275,13 @@ class Extreme:
         return equal
 
 
+def sum_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of sums of values of a type, as Spark has it."""
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(min(38, kind.precision + 10), kind.scale)
+    return pa.int64() if pa.types.is_integer(kind) else pa.float64()
+
+
 def has_order(kind: pa.DataType) -> bool:
     """Whether values of a type have a minimum and a maximum: scalars, and structs of them."""
     if pa.types.is_struct(kind):
@@ -269,8 +297,27 @@ def ranks_of(column: pa.Array) -> Integers:
     if not pa.types.is_struct(column.type):
         ranks: Integers = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
         return ranks
-    fields = column.flatten()
-    codes = [np.where(field.is_null(), 0, ranks_of(field)) for field in fields]
+    return _ranks_of_rows([np.where(field.is_null(), 0, ranks_of(field)) for field in column.flatten()])
+
+
+def sorted_ranks(column: pa.StructArray, orders: Sequence[SortOrder]) -> Integers:
+    """Return the dense ranks of structs of two fields, which begin at 1.
+
+    The fields of the first one, a struct, are sorted by ``orders``, one for each; the second one is ascending.
+    """
+    by, others = column.flatten()
+    codes = []
+    for field, order in zip(by.flatten(), orders, strict=True):
+        ranks = ranks_of(field)
+        last = len(ranks) + 1
+        codes.append(
+            np.where(field.is_null(), 0 if order.nulls_first else last, last - ranks if order.descending else ranks)
+        )
+    return _ranks_of_rows([*codes, ranks_of(others)])
+
+
+def _ranks_of_rows(codes: Sequence[Integers]) -> Integers:
+    """Return the dense ranks of rows, which begin at 1, by columns of numbers, the first of which counts most."""
     order = np.lexsort(codes[::-1])
     in_order = np.stack([code[order] for code in codes])
     new = np.append(True, (in_order[:, 1:] != in_order[:, :-1]).any(axis=0))[: len(order)]
@@ -279,7 +326,7 @@ def ranks_of(column: pa.Array) -> Integers:
     return ranks
 
 
-def _words(column: pa.Array) -> list[Integers]:
+def words_of(column: pa.Array) -> list[Integers]:
     """Return the values of a column as words of 32 bits, the lowest first; the highest has the sign. NULL is 0."""
     width = column.type.bit_width // 32
     if not len(column):

@@ -116,9 +116,13 @@ class Timeline:
 
     def numbers(self, first: Integers, last: Integers) -> Integers:
         """Return, for each version, the number of ranges of versions, ``[first, last)``, that have it."""
+        return self.sums(first, last, np.ones(len(first), np.int64))
+
+    def sums(self, first: Integers, last: Integers, values: Integers) -> Integers:
+        """Return, for each version, the sum of the values whose ranges of versions, ``[first, last)``, have it."""
         steps = np.zeros(len(self.row) + 1, np.int64)
-        np.add.at(steps, first, 1)
-        np.add.at(steps, last, -1)
+        np.add.at(steps, first, values)
+        np.add.at(steps, last, -values)
         return np.cumsum(steps)[:-1]
 
     def _previous(self, mask: Mask) -> Integers:

@@ -1,6 +1,7 @@
 """Percentiles of rows that are taken back, which DuckDB computes of the rows that remain."""
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from change_tables import MemoryStore, changes_from
 from millrace_jobs.changes import BEGINNING, FOREVER
 from millrace_jobs.queries.tables.operators.aggregate import CountedPart, GroupedAggregate
+from millrace_jobs.queries.tables.operators.counted_values import OrderedRows
 
 FRACTIONS = (0.0, 0.25, 0.5, 0.9, 1.0)
 NO_KEYS = pa.schema([])
@@ -74,3 +76,22 @@ def test_a_percentile_has_a_fraction_of_a_type_with_an_order():
         CountedPart("p", "percentile", pa.int64())
     with pytest.raises(ValueError, match="set settles_after=None"):
         CountedPart("p", "count_distinct", pa.int64(), settles_after=0)
+
+
+VERSIONS = 8
+VALUE = st.tuples(st.integers(0, VERSIONS - 1), st.integers(1, VERSIONS), st.integers(0, 20), st.integers(1, 3))
+
+
+@given(st.lists(VALUE, max_size=12))
+def test_rows_of_versions_are_in_the_order_that_a_list_of_each_version_has(values):
+    spans = [(first, min(first + length, VERSIONS), rank, count) for first, length, rank, count in values]
+    arrays = np.array(spans, np.int64).reshape(-1, 4).T
+    ordered = OrderedRows(*arrays, VERSIONS)
+    listed = [
+        sorted(rank for first, last, rank, count in spans if first <= version < last for _ in range(count))
+        for version in range(VERSIONS)
+    ]
+    assert ordered.rows.tolist() == [len(ranks) for ranks in listed]
+    versions = np.repeat(np.arange(VERSIONS), ordered.rows)
+    places = np.concatenate([np.arange(rows) for rows in ordered.rows])
+    assert ordered.ranks_at(versions, places).tolist() == [rank for ranks in listed for rank in ranks]

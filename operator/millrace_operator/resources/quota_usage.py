@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from kubernetes.utils.quantity import parse_quantity
 
-from ...resources.names import Manifest
+from .names import Manifest
 
 Amounts = Mapping[str, Decimal]
 """Amounts of resources, by name."""

@@ -1,0 +1,93 @@
+"""Snapshots in an object store: copied by the store, verified by its tags, and restored to a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace_api.errors import MillraceError
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotProcess
+from millrace_jobs.checkpoint.snapshots import (
+    SnapshotReason,
+    names_of_snapshots,
+    restore,
+    snapshots_of,
+    take,
+    verify,
+)
+from millrace_jobs.places import Place, write_durably
+from millrace_jobs.stores.objects import ObjectPath
+
+from .made_checkpoints import ENTRY, counting_query, made
+
+
+def test_a_snapshot_is_taken_while_a_driver_holds_the_checkpoint(tmp_path: Path, place: Place) -> None:
+    query = counting_query(tmp_path)
+    driver = made(place, query)
+    driver.open(query)
+    taken = take(place, "one")
+    driver.close()
+    assert taken.batch == 0
+    (place / "spark" / "state" / "0" / "0" / "1.delta").unlink()
+    restore(place / "snapshots" / "one", tmp_path / "restored")
+    assert Checkpoint(tmp_path / "restored").last_batch().committed == 0
+    assert (tmp_path / "restored" / "spark" / "state" / "0" / "0" / "1.delta").read_bytes() == b"12"
+    changed = place / "snapshots" / "one" / "spark" / "state" / "0" / "0" / "1.delta"
+    for content, why in ((b"13", "other content"), (b"1", "has 1 bytes, and had 2")):
+        changed.write_bytes(content)
+        with pytest.raises(MillraceError, match=why):
+            verify(place / "snapshots" / "one")
+    changed.unlink()
+    with pytest.raises(MillraceError, match=r"1\.delta is gone"):
+        verify(place / "snapshots" / "one")
+
+
+def test_the_drivers_own_are_taken_and_removed_by_its_process(tmp_path: Path, place: Place) -> None:
+    query = counting_query(tmp_path)
+    driver = made(place, query)
+    driver.open(query)
+    take(place, "by-hand")
+    write_durably(place / "snapshots" / "dead" / "taking", b"schedule")
+    outcomes = []
+    for batch in range(1, 4):
+        write_durably(place / "spark" / "state" / "0" / "0" / f"{batch + 1}.delta", b"12")
+        write_durably(place / "spark" / "offsets" / str(batch), ENTRY)
+        write_durably(place / "spark" / "commits" / str(batch), b"v1\n{}")
+        outcomes.append(SnapshotProcess(place, SnapshotOrder(SnapshotReason.CHANGE, 2)).outcome(lambda: False))
+        again = SnapshotProcess(place, SnapshotOrder(SnapshotReason.SCHEDULE, 2)).outcome(lambda: False)
+        assert again is not None
+        assert (again.error, again.is_new) == (None, False)
+    driver.close()
+    assert [outcome.batch for outcome in outcomes if outcome is not None and outcome.is_new] == [1, 2, 3]
+    last = outcomes[-1]
+    assert last is not None
+    assert last.name is not None
+    assert len(last.removed) == 1
+    found = snapshots_of(place)
+    assert [each.batch for each in found if each.reason is SnapshotReason.CHANGE] == [2, 3]
+    assert names_of_snapshots(place) == sorted(each.name for each in found)
+    restore(place / "snapshots" / last.name, tmp_path / "restored")
+    assert Checkpoint(tmp_path / "restored").last_batch().committed == 3
+
+
+def test_a_query_begins_from_a_snapshot_in_the_store(tmp_path: Path, place: ObjectPath) -> None:
+    """Its lease has the batch that Spark will go on after, as that of the original has."""
+    query = counting_query(tmp_path)
+    driver = made(place / "first", query)
+    driver.open(query)
+    driver.close()
+    take(place / "first", "one")
+    document = query.to_document()
+    document["metadata"]["name"] = "second"
+    document["spec"]["sink"]["files"]["path"] = str(tmp_path / "second")
+    document["spec"]["checkpoint"] = {"uri": str(place / "second"), "fromSnapshot": f"{place}/first/snapshots/one"}
+    second = StreamQuery.model_validate(document)
+    for _ in range(2):
+        checkpoint = Checkpoint(place / "second")
+        checkpoint.open(second)
+        assert checkpoint.last_batch().begun == checkpoint.last_batch().committed == 0
+        checkpoint.close()
+    assert (place / "second" / "spark" / "state" / "0" / "0" / "1.delta").read_bytes() == b"12"

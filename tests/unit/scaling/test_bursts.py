@@ -1,0 +1,49 @@
+"""A flash crowd: the load grows to 3.4 times within 90 s, while executors that were asked for still start."""
+
+import pytest
+
+from millrace_operator.scaling.decision.settings import Guard
+from millrace_operator.scaling.shape import Bounds, Range, Shape
+from millrace_research.arena.simulation.traces import trace
+from unit.scaling.deciding import run, scenario
+
+SINCE, LOW, HIGH = 600.0, 420_000.0, 1_428_000.0
+BURST = trace("burst", [(0, LOW), (SINCE, LOW), (SINCE + 90, HIGH), (SINCE + 690, HIGH)])
+BOUNDS = Bounds(Range(1, 8), Range(2, 64), Range(1, 64), executor_cores=2)
+NEEDED = 7
+"""Executors that the load takes in the end."""
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3])
+def crowd(request):
+    """A run through the burst, and its decisions since it began."""
+    found, policy = run(scenario(BURST, initial=Shape(2, 32, 16), bounds=BOUNDS), seed=request.param)
+    return found, [decision for decision in policy.changes if decision.time > SINCE]
+
+
+def test_a_burst_has_its_executors_asked_for_before_it_has_grown(crowd):
+    _, changes = crowd
+    assert next(each.time for each in changes if each.plan.executors >= NEEDED) <= SINCE + 90
+
+
+def test_the_first_step_is_for_the_rate_that_is_coming(crowd):
+    _, changes = crowd
+    first = changes[0]
+    assert first.plan.executors >= 4
+    assert first.inputs.demand > 1.3 * first.inputs.arrival
+
+
+def test_no_more_steps_are_made_than_before_and_none_is_taken_back(crowd):
+    found, changes = crowd
+    assert len(changes) <= 3
+    assert all(each.plan.executors >= each.before.executors for each in changes)
+    assert found.unfinished < 4 * HIGH
+
+
+def test_with_the_effect_of_the_last_change_to_be_awaited_the_rest_of_the_load_would_have_to_wait(crowd):
+    """The step within the cooldown is there because the load outgrows the plan, and says by how much."""
+    _, changes = crowd
+    second = changes[1]
+    assert second.time - changes[0].time < 60
+    assert second.inputs.demand > changes[0].inputs.demand
+    assert second.guard in (None, Guard.BOUNDS)
