@@ -34,12 +34,15 @@ class BatchLoad:
 class Prediction:
     """Predicted seconds of one batch under each shape, ``(shapes,)``; ``low`` to ``high`` is their 90 % interval.
 
-    ``fixed`` is the time outside the stages. ``stages`` is an array ``(shapes, stages)``, in the order of ``names``.
+    ``least`` to ``most`` is the interval without what is added to it where few plans have run. ``fixed`` is the time
+    outside the stages. ``stages`` is an array ``(shapes, stages)``, in the order of ``names``.
     """
 
     seconds: Vector
     low: Vector
     high: Vector
+    least: Vector
+    most: Vector
     fixed: Vector
     stages: Vector
     names: tuple[str, ...]
@@ -65,6 +68,7 @@ class BatchModel:
         spread: how the costs may vary together: changes of (fixed, schedule, contention, *costs) for independent normal
             deviates of 1; array ``(3 + 4 * S, deviates)``.
         scatter: standard deviation of a batch's seconds about the model's, as a share of them.
+        few_plans: factor by which the costs are less certain than ``spread`` says, since few plans have run; 1 or more.
         executor_cores, state_partitions: cores of an executor, and state partitions of the job.
         skew, partials: skew and partial results of its newest batches; ``partials`` is None if unknown.
         dedicated: busy seconds of a partitioner pod for a record; None if replicas are tasks of the batch.
@@ -86,6 +90,7 @@ class BatchModel:
     dedicated: float | None = None
     keys: float | None = None
     sizes: RecordSizes | None = None
+    few_plans: float = 1.0
 
     def predict(self, shapes: Sequence[Shape], load: BatchLoad) -> Prediction:
         """Predict the time of a batch with this load under each of the shapes."""
@@ -110,9 +115,16 @@ class BatchModel:
         deviates += np.einsum("pk,kd->pd", features.reshape(len(fixed), self.costs.size), self.spread[3:])
         by_groups = features[..., GROUP] @ self.costs[:, GROUP] * deviation
         unsure = np.sqrt(np.sum(deviates**2, axis=1) + by_groups**2) / np.maximum(seconds, 1e-9)
-        width = np.exp(_Z * np.hypot(unsure, self.scatter))
+        narrow, width = (np.exp(_Z * np.hypot(unsure * more, self.scatter)) for more in (1.0, self.few_plans))
         return Prediction(
-            seconds, seconds / width, seconds * width, fixed, stages, tuple(stage.name for stage in self.stages)
+            seconds=seconds,
+            low=seconds / width,
+            high=seconds * width,
+            least=seconds / narrow,
+            most=seconds * narrow,
+            fixed=fixed,
+            stages=stages,
+            names=tuple(stage.name for stage in self.stages),
         )
 
     def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:

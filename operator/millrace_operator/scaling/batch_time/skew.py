@@ -72,7 +72,8 @@ class Skew:
         tasks, measured = np.array(counts, dtype=np.float64), [self.measured[count] for count in counts]
         expected = chance(np.full(len(counts), self.keys or 0.0), tasks)
         shares = [
-            hot_share(seen - usual, count) for seen, usual, count in zip(measured, expected.tolist(), counts, strict=True)
+            hot_share(seen - usual, count)
+            for seen, usual, count in zip(measured, expected.tolist(), counts, strict=True)
         ]
         factors = np.minimum(np.maximum(1 + np.array(measured), 1e-9) / (1 + expected), 1.0)
         return np.log(tasks), np.array(shares), factors

@@ -84,7 +84,7 @@ class KeepingUp:
             self._recent[-1] = replace(self._recent[-1], at_arrival=max(self.batches_at_arrival, busy))
             draining = times if shape == seen.plan else model.seconds(shape, [usual, rate * seen.interval])
             load = float(model.partitioner_load(np.array([shape.replicas]), rate)[0])
-            middle, low = (float(each[1]) / seen.interval for each in (draining.seconds, draining.low))
+            middle, low = (float(each[1]) / seen.interval for each in (draining.seconds, draining.least))
             self.behind, certain = max(middle, load) > 1, max(low, load) > 1
         self.at_arrival = max(self.batches_at_arrival, busy)
         self._certainly_behind = self._certainly_behind + 1 if certain else 0
