@@ -238,14 +238,14 @@ def _rewrite(spark: SparkSession, original: Path, copy: Path, batch: int | None,
 
 
 @dataclass(frozen=True)
-class _Change:
+class _ColumnChange:
     """The columns that a state is to have, and how its rows get them."""
 
     fields: tuple[Mapping[str, Any], ...]
     rows: Joiner
 
 
-def _change(schema: StateSchema, buffers: tuple[_Buffer, ...]) -> _Change | None:
+def _change(schema: StateSchema, buffers: tuple[_Buffer, ...]) -> _ColumnChange | None:
     """Return the change to a state with the columns of these aggregates; None if its own ones are others."""
     fields, retyped = list(schema.fields), {}
     place = 0
@@ -266,7 +266,7 @@ def _change(schema: StateSchema, buffers: tuple[_Buffer, ...]) -> _Change | None
     if added.row is None:
         return None
     rows = Joiner(RowShape.of(schema.types), added.shape, added.row, retyped)
-    return _Change((*fields, *({**each, "nullable": True} for each in added.fields)), rows)
+    return _ColumnChange((*fields, *({**each, "nullable": True} for each in added.fields)), rows)
 
 
 def _joined(batches: Iterable[pa.RecordBatch], *, joined: Joiner) -> Iterator[pa.RecordBatch]:
