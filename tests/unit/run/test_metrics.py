@@ -434,3 +434,12 @@ def test_tables_are_shown_at_any_time():
         assert value(metrics, "millrace_table_refresh_interval_seconds", labels) == 300
         assert value(metrics, "millrace_table_refresh_interval_seconds", QUERY | {"table": "codes"}) is None
         metrics.record(a_batch())
+
+
+def test_what_more_executors_do_not_shorten_is_exported():
+    report = a_batch(sink_seconds=0.5, slice_rows=(30, 10), slice_seconds=(0.75, 1.75))
+    metrics = recorded(report, report)
+    assert value(metrics, "millrace_sink_seconds_total") == 1.0
+    assert value(metrics, "millrace_longest_slice_seconds_total") == 3.5
+    assert value(metrics, "millrace_largest_slice_ratio") == 0.75
+    assert value(metrics, "millrace_hottest_key_ratio") is None  # no worker counted
