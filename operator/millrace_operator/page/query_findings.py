@@ -198,7 +198,7 @@ def _more(view: QueryView) -> str:
     """Return how a query that falls behind gets more executors."""
     ineffective = view.condition(ConditionType.SCALING_INEFFECTIVE)
     if ineffective is not None and ineffective.status is ConditionStatus.TRUE:
-        return _said(ineffective)
+        return f"more executors do not help; the condition {ineffective.type} says what does"
     limited, active = view.condition(ConditionType.SCALING_LIMITED), view.condition(ConditionType.SCALING_ACTIVE)
     if limited is not None and limited.status is ConditionStatus.TRUE:
         return f"lift what limits scaling: {_said(limited)}"

@@ -22,6 +22,7 @@ from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
+from millrace_jobs.sketches.key_profile import add_counts, profile
 from placements import placement_sketch
 
 QUERY = {"query": "flights"}
@@ -73,6 +74,7 @@ def placed(*ids):
 
 def test_a_job_exports_exactly_the_contract():
     last = replace(placed(0, 1), latencies=latencies((0.2, 10)), behind={("flights", "departures-3"): 7})
+    last = replace(last, slice_rows=(3, 4), profile=profile(add_counts([(np.array([1], np.uint64), np.array([4]))])))
     metrics = recorded(placed(0, 1), last)
     metrics.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
     assert names(metrics) == {metric.name for metric in CONTRACT}
@@ -182,6 +184,8 @@ def test_what_a_batch_does_not_know_is_absent():
     gone = {metric.name for metric in CONTRACT} - names(metrics)
     assert gone == {
         "millrace_distinct_keys",
+        "millrace_hottest_key_ratio",
+        "millrace_largest_slice_ratio",
         "millrace_load_imbalance_ratio",
         "millrace_cardinality_imbalance_ratio",
         "millrace_aggregation_cost_keys",
