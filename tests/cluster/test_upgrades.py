@@ -93,9 +93,7 @@ def test_each_kind_of_wrong_version_is_dropped_by_name(installation: Installatio
 
 @pytest.mark.slow(minutes=10)
 @pytest.mark.timeout(3600)
-def test_an_operator_that_is_killed_at_random_moments_drops_the_wrong_version_and_follows_the_right_one(
-    counting: Counting,
-) -> None:
+def test_an_operator_that_is_killed_drops_the_wrong_version_and_follows_the_right_one(counting: Counting) -> None:
     drawn, query = chance("operator"), counting.query
     counting.start(upgrade=UPGRADE)
     query.wait_until_healthy()

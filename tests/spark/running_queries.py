@@ -37,13 +37,13 @@ class Running:
     newest window that it had by then.
     """
 
-    def __init__(self, folder: Path, emit: str, seed: int | None = None, **spec: Any) -> None:
+    def __init__(self, folder: Path, emit: str, seed: int | None = None, rate: int = RATE, **spec: Any) -> None:
         self.folder, self.emit, self.mark = folder, emit, Mark()
         self.events = recording(seed=len(emit) if seed is None else seed)
         pq.write_table(with_zones(self.events), folder / "recording.parquet")
         made = document(folder, emit)
         made["spec"] |= {"batchInterval": "4s"} | spec
-        made["spec"]["sources"]["events"]["replay"]["rate"] = RATE
+        made["spec"]["sources"]["events"]["replay"]["rate"] = rate
         self.document, self.file = made, folder / "query.yaml"
         self.question, self.added = QUESTION, dict[str, datetime]()
         self._write()

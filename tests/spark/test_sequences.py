@@ -54,6 +54,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 STEPS = 10
 MORE = pytest.mark.slow(minutes=1.3)
+RUNS = ("run", "kill in a batch", "kill when written", "snapshot of a run")
+"""Steps in which the version runs; it may be refused, and is another one then, before files arrive for it."""
+
 PLAN = "{algorithm: hash, replicas: 1, parallelism: 2}\n"
 
 
@@ -97,6 +100,8 @@ class Story:
         """Let a step befall the query, and compare its results with what they have to be."""
         self.version = step.version or self.version
         self.spec |= step.spec
+        if step.kind in RUNS:
+            self._admit()
         self._give(step.files)
         match step.kind:
             case "run":
@@ -104,15 +109,12 @@ class Story:
             case "kill while adding":
                 self._kill_while_adding(step.number)
             case "kill in a batch":
-                self._admit()
                 plan = self.project.write("plan.yaml", PLAN)
                 assert self.project.program("spark.die_in_batch", self._query(), plan) == -signal.SIGKILL
             case "kill when written":
-                self._admit()
                 batch = Checkpoint(self.root).last_batch().next + step.number
                 die_after_writing(self.project.folder, self._query(), batch)
             case "snapshot of a run":
-                self._admit()
                 before = Checkpoint(self.root).last_batch().committed
                 with ThreadPoolExecutor(1) as pool:
                     run = pool.submit(self._run, "--available-now")
@@ -136,6 +138,7 @@ class Story:
 
     def end(self) -> None:
         """Close all windows, and compare the results of all files with those of one uninterrupted run."""
+        self._admit()
         self._run("--once")
         self._note_read()
         assert len(self.line.versions) == len(self.files)
@@ -299,7 +302,6 @@ class Story:
         assert self._kept() == before
 
     def _run(self, how: str) -> None:
-        self._admit()
         self._millrace("run", self._query(), how)
         assert Checkpoint(self.root).last_batch().unfinished is None
         assert _read_by(Checkpoint(self.root)) == len(self.files)
