@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -117,22 +116,32 @@ class Running:
         """Compare all results with DuckDB's: what was added is NULL in windows that the state had by then."""
         keys = self.question.key_columns
         found = latest(results, keys) if self.emit == "OnUpdate" else rows_of(results)
-        names = list(self.question.values)
-        assert_same(found, [self._counted(row, names) for row in duckdb_rows(self.events, self.question.duckdb)], keys)
+        asked = {row[:keys]: row[-1].split() for row in found}
+        expected = duckdb_rows(self.events, self.question.duckdb)
+        assert_same([row[:-1] for row in found], [self._counted(row, asked.get(row[:keys])) for row in expected], keys)
 
-    def _counted(self, row: Row, names: list[str]) -> Row:
-        keys = self.question.key_columns
-        held = [name not in self.added or row[0] > self.added[name] for name in names]
-        return row[:keys] + tuple(value if is_held else None for value, is_held in zip(row[keys:], held, strict=True))
+    def _counted(self, row: Row, asked: list[str] | None) -> Row:
+        """Return a row as the version has it that asked for these values when it wrote the row last."""
+        keys, shown = self.question.key_columns, list[Any]()
+        for name, value in zip(self.question.values, row[keys:], strict=True):
+            is_held = name not in self.added or row[0] > self.added[name]
+            shown.append(value if is_held and (asked is None or name in asked) else None)
+        return (*row[:keys], *shown)
 
 
 def results_of(folder: Path, question: Question) -> pa.Table:
-    """Return all rows in the sink of a query in this folder, with NULL for values that earlier versions lack."""
-    files = sorted((folder / "results").glob("batch-*.parquet"))
-    rows = pa.concat_tables([pq.read_table(file) for file in files], promote_options="default")
+    """Return all rows in the sink of a query in this folder, with NULL for values that earlier versions lack.
+
+    The column ``asked`` has the names of those that the version of each row has.
+    """
+    tables = []
+    for file in sorted((folder / "results").glob("batch-*.parquet")):
+        rows = pq.read_table(file)
+        asked = pa.scalar(" ".join(set(question.values) & set(rows.column_names)))
+        tables.append(rows.append_column("asked", pa.repeat(asked, len(rows))))
+    whole = pa.concat_tables(tables, promote_options="default")
     windows = ["window_start", "window_end"] if question.window else []
-    names = [*windows, *question.keys, *question.values, BATCH_ID]
-    types: Mapping[str, Any] = {
-        field.name: pa.timestamp("us") if pa.types.is_timestamp(field.type) else field.type for field in rows.schema
-    }
-    return rows.select(names).cast(pa.schema([(name, types[name]) for name in names]))
+    names = [*windows, *question.keys, *question.values, "asked", *({BATCH_ID} & set(whole.column_names))]
+    fields = [whole.schema.field(name) for name in names]
+    plain = [field.with_type(pa.timestamp("us")) if pa.types.is_timestamp(field.type) else field for field in fields]
+    return whole.select(names).cast(pa.schema(plain))
