@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import shutil
@@ -132,6 +133,7 @@ class Job:
     """Seconds that the run may take to end after ``stop``."""
 
     stop_requested: bool = False
+    _gives_way: bool = False
     _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
@@ -143,7 +145,8 @@ class Job:
             self._stack.enter_context(errors_located_in(self.file, self.query.name))
         self._stack.callback(jvm.end_unused)
         self._spec = with_flat_times(self.query.spec)
-        self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
+        self._workspace = Path(tempfile.mkdtemp(prefix="millrace-"))
+        self._stack.callback(self._remove_workspace)
         self._store_requests = self._stack.enter_context(counting_in(self._workspace / "store-requests"))
         self._pending = self._stack.enter_context(noting_in(self._workspace / "pending"))
         return self
@@ -164,6 +167,7 @@ class Job:
             if not self._history.snapshot().outcome:  # it was stopped before its first batch
                 self._history.ended("drained")
         except BaseException as error:
+            self._gives_way = False
             self._health.failed(str(error))
             self._history.failed(error)
             self._history.ended("failed")  # after the reason, which the page and the record show with it
@@ -226,6 +230,8 @@ class Job:
 
     def _wait_until_seen(self) -> None:
         """Leave an open page the time to show the end, as far as the grace period lasts."""
+        if self.gives_way:
+            return  # the next version serves its own page on the port
         left = self._deadline - time.monotonic() - _EXIT_SECONDS
         self._page.wait_until_seen(min(SEEN_SECONDS, max(left, 0.0)))
 
@@ -235,9 +241,13 @@ class Job:
 
     def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
         spark = self.platform.session(query, partitions, self._workspace, quiet=not self.debug)
-        self._stack.callback(stop, spark)
-        self._stack.callback(self.platform.close)
+        self._stack.callback(self._end_spark, spark)
         return spark
+
+    def _end_spark(self, spark: SparkSession) -> None:
+        if not self.gives_way:
+            self.platform.close()
+            stop(spark)
 
     def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
         """Put together the run loop and what watches it, and serve metrics, probes and the page."""
@@ -332,6 +342,7 @@ class Job:
         opened.snapshots.message = observer.note
         opened.snapshots.begin()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
+        self.platform.when_replaced(self.give_way)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
@@ -395,6 +406,24 @@ class Job:
         self._deadline = time.monotonic() + self.grace
         if self._run is not None:
             self._run.drain()
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the run ends for another version of the query, which takes over Spark and the platform."""
+        return self._gives_way and not self.stop_requested
+
+    def give_way(self) -> None:
+        """Request an end after the running batch, after which another version of the query takes over."""
+        assert self._run is not None
+        self._gives_way = True
+        self._run.drain("ending after the running batch: another version of the query takes over")
+
+    def _remove_workspace(self) -> None:
+        """Remove the workspace; Spark may have its files there, and goes on if another version takes over."""
+        if self.gives_way:
+            atexit.register(shutil.rmtree, self._workspace, ignore_errors=True)
+        else:
+            shutil.rmtree(self._workspace, ignore_errors=True)
 
     @property
     def is_starting(self) -> bool:
