@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,8 +105,9 @@ def driver(
         chosen = query_for_spark(file, None, None, debug=True, in_pod=True)
         typer.echo(f"starting={chosen.name}", err=True)
         from millrace_jobs.pod.driver_pod import DriverPod
+        from millrace_jobs.run.query_file import query_of
 
-        platforms.append(DriverPod(plan_config_map, plan, auth_secret, file))
+        platforms.append(DriverPod(plan_config_map, plan, auth_secret, file, partial(query_of, in_pod=True)))
         return job_of(platforms[0].first_version(), chosen)
 
     def job_of(version: LoadedVersion, mounted: StreamQuery | None = None) -> Job:

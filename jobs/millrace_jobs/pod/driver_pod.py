@@ -9,7 +9,6 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,6 @@ from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
 from millrace_jobs.pod.versions import LoadedVersion, PodVersions
 from millrace_jobs.process import jvm
-from millrace_jobs.run.query_file import query_of
 from millrace_jobs.session import ExecutorState, authenticated, following_session, pod_session, silence
 
 
@@ -45,17 +43,25 @@ class DriverPod:
         mounted: the file that the plan is mounted as.
         auth_secret: file with the secret of driver and executors; None for connections that everyone may make.
         query: the file of the query that the pod was created for.
+        read_query: reads the file of another version of it.
 
     Raises:
         MillraceError: not in a driver's pod, no service account token, or a first plan that cannot be followed.
     """
 
-    def __init__(self, config_map: str, mounted: Path, auth_secret: Path | None, query: Path) -> None:
+    def __init__(
+        self,
+        config_map: str,
+        mounted: Path,
+        auth_secret: Path | None,
+        query: Path,
+        read_query: Callable[[Path], StreamQuery],
+    ) -> None:
         self._namespace, self.host = _pod_variable("POD_NAMESPACE"), _pod_variable("POD_IP")
         self._api = _api()
         self._config_map = config_map
         pod = os.environ.get(POD_UID_VARIABLE, "")
-        self._versions = PodVersions(self._api, self._namespace, pod, query, partial(query_of, in_pod=True))
+        self._versions = PodVersions(self._api, self._namespace, pod, query, read_query)
         self._watch = PlanWatch(self._api, self._namespace, config_map, mounted, self._versions)
         self._agent = Agent(self._api, self._namespace, config_map, self._watch, self._versions)
         self._auth_secret = auth_secret

@@ -306,7 +306,7 @@ class Cluster:
         name = self.objects[key]["spec"]["containers"][0]["name"]
         before = self.objects[key]["status"].get("containerStatuses", [{}])[0]
         restarts, running = before.get("restartCount", 0), {"running": {"startedAt": since}}
-        state = {"name": name, "restartCount": restarts, "state": running}
+        state = {"name": name, "restartCount": restarts, "started": True, "state": running}
         return self.pod_shows(key, conditions=[ready], startTime=since, containerStatuses=[state])
 
     def driver_starts(self, *, serves=True):

@@ -18,11 +18,13 @@ from ..conditions import parse_time
 def as_running(pod: Manifest, running: RunningVersion) -> Manifest:
     """Return the pod with the revision that it runs, created when that took over, and ready once that computes.
 
-    The version of its template changes nothing: the pod says all about that one itself.
+    The version of its template changes nothing: the pod says all about that one itself. The start of the pod is left
+    out, as it says nothing of how long a start takes until the driver is ready.
     """
     if not running.revision or running.time is None:
         return pod
-    metadata, status = pod["metadata"], pod.get("status", {})
+    metadata = pod["metadata"]
+    status = {name: value for name, value in pod.get("status", {}).items() if name != "startTime"}
     annotations = {**(metadata.get("annotations") or {}), REVISION: running.revision}
     conditions = [_condition(each, running.computes_since) for each in status.get("conditions", ())]
     return {
