@@ -9,7 +9,7 @@ import yaml
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
-from millrace_api.model.takeover import NEXT_VERSION_KEY, RUNNING_VERSION_KEY, NextVersion, RunningVersion
+from millrace_api.model.takeover import RUNNING_VERSION_KEY
 from millrace_operator.lifecycle.objects.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observed_query import QueryKey
 from millrace_operator.lifecycle.query_memory import ApplyBackoff, StatusPace
@@ -326,21 +326,6 @@ class Cluster:
         )
         held["data"][APPLIED_KEY] = applied.to_json()
         return self._changed(held)
-
-    @property
-    def next_version(self):
-        """The version that the operator names for the driver in its pod; None without one."""
-        text = self.objects["ConfigMap", f"{self.key.name}-plan"]["data"].get(NEXT_VERSION_KEY)
-        return NextVersion.from_json(text) if text else None
-
-    def driver_runs_version(self, revision="", **more):
-        """Report the version that the driver in the pod that there is runs from now on."""
-        time = {"time": stamp(self.time)} if revision else {}
-        report = RunningVersion(pod=self.pod["metadata"]["uid"], revision=revision, **(time | more))
-        held = self.objects["ConfigMap", f"{self.key.name}-plan"]
-        held["data"][RUNNING_VERSION_KEY] = report.to_json()
-        self._changed(held)
-        return self.settle()
 
     def pod_fails(self, message="", code=1, reason="Error", restarts=1, key=POD):
         """End the pod's container. Kubernetes waits before it restarts the container."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millrace_api.model.changes import Effect
+from millrace_api.model.status import Status
+from millrace_api.model.takeover import NEXT_VERSION_KEY, RUNNING_VERSION_KEY, NextVersion, RunningVersion
 from millrace_api.model.upgrade import UpgradeReport, UpgradeVerdict
 from millrace_operator.lifecycle.takeover import IN_PROCESS, TAKEOVER_WITHIN
 from millrace_operator.resources.spec_changes import EFFECTS
@@ -12,6 +14,7 @@ from unit.resources.cases import SMALLEST
 
 from .cluster import POD, SET, Cluster, stamp
 
+PLAN = ("ConfigMap", "trips-by-cell-plan")
 REVISION = "millrace.io/revision"
 BASE = SMALLEST.replace("DOUBLE\n", "DOUBLE, at TIMESTAMP\n      watermark: {column: at, delay: 30s}\n")
 SHADOW = "  upgrade: {mode: Shadow}\n"
@@ -25,7 +28,7 @@ def healthy(cluster: Cluster) -> Cluster:
     cluster.put(BASE + SHADOW)
     cluster.settle()
     cluster.pod_is_ready()
-    cluster.driver_runs_version()
+    runs_version(cluster)
     cluster.pass_time(seconds=61)
     return cluster
 
@@ -42,6 +45,23 @@ def compared(cluster: Cluster, text: str, verdict: UpgradeVerdict = UpgradeVerdi
     return str(status.upgrade.revision)
 
 
+def next_version(cluster: Cluster) -> str:
+    """The version that the operator names for the driver in its pod, as JSON; empty without one."""
+    return str(cluster.objects[PLAN]["data"].get(NEXT_VERSION_KEY) or "")
+
+
+def named_in(cluster: Cluster) -> NextVersion:
+    return NextVersion.from_json(next_version(cluster))
+
+
+def runs_version(cluster: Cluster, revision: str = "", **more: str) -> Status:
+    """Report the version that the driver in the pod that there is runs from now on."""
+    time = {"time": stamp(cluster.time)} if revision else {}
+    report = RunningVersion(pod=cluster.pod["metadata"]["uid"], revision=revision, **(time | more))
+    cluster.objects[PLAN]["data"][RUNNING_VERSION_KEY] = report.to_json()
+    return cluster.settle()
+
+
 def template(cluster: Cluster) -> str:
     return str(cluster.objects[SET]["spec"]["template"]["metadata"]["annotations"][REVISION])
 
@@ -54,7 +74,7 @@ def test_an_equal_version_is_named_for_the_driver_that_runs(healthy: Cluster) ->
     pod = healthy.pod
     new = compared(healthy, CHANGED)
     assert template(healthy) == new, "a pod that follows runs the new version"
-    named = healthy.next_version
+    named = named_in(healthy)
     assert (named.pod, named.revision) == (pod["metadata"]["uid"], new)
     assert named.configuration == healthy.configuration(SET)["metadata"]["name"]
     assert "AS trips" in healthy.objects["ConfigMap", named.configuration]["data"]["query.yaml"]
@@ -69,7 +89,7 @@ def test_the_driver_may_read_the_configuration_of_the_version_that_is_named(heal
     compared(healthy, CHANGED)
     role = healthy.objects["Role", "trips-by-cell-driver"]
     readable = [name for rule in role["rules"] for name in rule.get("resourceNames", ())]
-    assert healthy.next_version.configuration in readable
+    assert named_in(healthy).configuration in readable
 
 
 def test_the_template_comes_before_the_driver_gets_to_know_the_version(healthy: Cluster) -> None:
@@ -85,11 +105,13 @@ def test_the_template_comes_before_the_driver_gets_to_know_the_version(healthy: 
 def test_what_the_driver_has_taken_over_counts_as_what_runs(healthy: Cluster) -> None:
     pod, old = healthy.pod, healthy.status.revision
     new = compared(healthy, CHANGED)
-    status = healthy.driver_runs_version(new)
+    status = runs_version(healthy, new)
     assert (status.revision, status.driver.revision) == (new, new)
     ready = healthy.condition("Ready")
-    assert (ready.status, ready.message[:39]) == ("False", "the driver's first batch has not finish"), "whatever the pod"
-    status = healthy.driver_runs_version(new, computes_since=stamp(healthy.time))
+    assert (ready.status, ready.message[:39]) == ("False", "the driver's first batch has not finish"), (
+        "whatever the pod"
+    )
+    status = runs_version(healthy, new, computes_since=stamp(healthy.time))
     assert status.phase == "Running"
     saved = healthy.objects["ConfigMap", "trips-by-cell-healthy"]
     assert saved["metadata"]["annotations"][REVISION] == old, "not before it has been ready for a minute"
@@ -105,8 +127,8 @@ def test_what_the_driver_has_taken_over_counts_as_what_runs(healthy: Cluster) ->
 def takes_over(cluster: Cluster, text: str) -> str:
     """Let a version take over, and become healthy; return its revision."""
     new = compared(cluster, text)
-    cluster.driver_runs_version(new)
-    cluster.driver_runs_version(new, computes_since=stamp(cluster.time))
+    runs_version(cluster, new)
+    runs_version(cluster, new, computes_since=stamp(cluster.time))
     cluster.pass_time(seconds=61)
     return new
 
@@ -114,10 +136,10 @@ def takes_over(cluster: Cluster, text: str) -> str:
 def test_the_version_stays_named_for_a_container_that_starts_again(healthy: Cluster) -> None:
     mounted = healthy.configuration()
     new = takes_over(healthy, CHANGED)
-    assert healthy.next_version.revision == new
+    assert named_in(healthy).revision == new
     assert healthy.configuration() == mounted, "the pod mounts it for good"
     healthy.pass_time(hours=3)
-    assert healthy.next_version.revision == new
+    assert named_in(healthy).revision == new
 
 
 def test_a_pod_that_follows_runs_the_version_of_the_template(healthy: Cluster) -> None:
@@ -125,9 +147,9 @@ def test_a_pod_that_follows_runs_the_version_of_the_template(healthy: Cluster) -
     healthy.reconciler.observations.object_gone(healthy.objects.pop(POD))
     healthy.settle()
     assert healthy.pod["metadata"]["annotations"][REVISION] == new
-    assert healthy.next_version is None
+    assert not next_version(healthy)
     healthy.pod_is_ready()
-    healthy.driver_runs_version()
+    runs_version(healthy)
     status = healthy.pass_time(seconds=61)
     assert status.driver.revision == new
     assert not is_drained(healthy)
@@ -137,7 +159,7 @@ def test_one_version_takes_over_after_the_other_in_one_pod(healthy: Cluster) -> 
     pod = healthy.pod["metadata"]["uid"]
     takes_over(healthy, CHANGED)
     last = takes_over(healthy, AGAIN)
-    assert healthy.next_version.revision == last == healthy.status.driver.revision
+    assert named_in(healthy).revision == last == healthy.status.driver.revision
     assert healthy.pod["metadata"]["uid"] == pod
     assert not is_drained(healthy)
 
@@ -155,7 +177,7 @@ def test_what_is_of_the_process_or_of_a_pod_replaces_the_driver(healthy: Cluster
     text = CHANGED if change[0] in CHANGED else CHANGED.replace(SHADOW, f"  {change[0]}\n{SHADOW}")
     compared(healthy, text.replace(*change))
     assert is_drained(healthy)
-    assert healthy.next_version is None
+    assert not next_version(healthy)
 
 
 def test_a_driver_that_reports_no_version_is_replaced(cluster: Cluster) -> None:
@@ -185,13 +207,13 @@ def test_a_plain_replacement_is_none_of_it(healthy: Cluster) -> None:
 
 def test_what_is_expected_to_change_takes_over_too(healthy: Cluster) -> None:
     compared(healthy, CHANGED.replace("Shadow}", "Shadow, expectChanges: true}"), UpgradeVerdict.DIFFERENT)
-    assert healthy.next_version is not None
+    assert next_version(healthy)
     assert not is_drained(healthy)
 
 
 def test_a_driver_that_refuses_is_replaced(healthy: Cluster) -> None:
     new = compared(healthy, CHANGED)
-    healthy.driver_runs_version(refused=new, message="no such column")
+    runs_version(healthy, refused=new, message="no such column")
     assert is_drained(healthy)
     assert healthy.pod["metadata"]["annotations"][REVISION] == new
 
@@ -203,26 +225,26 @@ def test_a_driver_that_does_not_report_in_time_is_replaced(healthy: Cluster) -> 
     healthy.pass_time(seconds=2)
     assert is_drained(healthy)
     assert healthy.pod["metadata"]["annotations"][REVISION] == new
-    assert healthy.next_version is None
+    assert not next_version(healthy)
 
 
 def test_a_version_that_fails_after_its_takeover_is_rolled_back(healthy: Cluster) -> None:
     old = healthy.status.revision
     new = compared(healthy, CHANGED)
-    healthy.driver_runs_version(new)
+    runs_version(healthy, new)
     for restarts in range(1, 4):
         healthy.pass_time(seconds=30)
         healthy.pod_fails('{"failure": "Config", "message": "no such column"}', restarts=restarts)
     assert healthy.status.rejected.revision == new
     assert healthy.pod["metadata"]["annotations"][REVISION] == old
     assert template(healthy) == old
-    assert healthy.next_version is None
+    assert not next_version(healthy)
 
 
 def test_a_version_that_never_computes_after_its_takeover_is_late_from_then_on(healthy: Cluster) -> None:
     new = compared(healthy, CHANGED)
     healthy.pass_time(seconds=60)
-    healthy.driver_runs_version(new)
+    runs_version(healthy, new)
     assert healthy.status.rejected is None, "the age of the pod does not count"
     healthy.pass_time(seconds=60)
     assert healthy.status.driver.revision == new
@@ -234,8 +256,8 @@ def test_a_change_taken_back_meanwhile_is_followed_by_another_driver(healthy: Cl
     healthy.put(BASE + SHADOW)
     status = healthy.settle()
     old = status.revision
-    assert healthy.next_version is None
-    healthy.driver_runs_version(new)  # the driver was faster
+    assert not next_version(healthy)
+    runs_version(healthy, new)  # the driver was faster
     assert is_drained(healthy)
     assert healthy.pod["metadata"]["annotations"][REVISION] == old
 
@@ -255,10 +277,10 @@ def test_an_operator_that_dies_at_any_request_lets_the_version_take_over_once(he
             healthy.start_operator()
         healthy.dies_at = None
     healthy.settle()
-    new = healthy.next_version.revision
+    new = named_in(healthy).revision
     assert template(healthy) == new
     healthy.start_operator()
-    healthy.driver_runs_version(new, computes_since=stamp(healthy.time))
+    runs_version(healthy, new, computes_since=stamp(healthy.time))
     healthy.pass_time(seconds=61)
     assert healthy.pod["metadata"]["uid"] == pod
     assert not is_drained(healthy)
