@@ -31,6 +31,9 @@ Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batc
 GRACE = 25.0
 """Default of ``--grace``, in seconds; Kubernetes gives a pod 30 s by default."""
 
+STARTS_WITHIN = 300.0
+"""Seconds that a version may take to begin in a process that runs: what a pod's startup probe gives a driver."""
+
 
 def run(
     file: FileOrInput,
@@ -121,7 +124,11 @@ def driver(
 
     def following() -> Job | None:
         version = platforms[0].next_version()
-        return None if version is None else job_of(version)
+        if version is None:
+            return None
+        job = job_of(version)
+        job.starts_within = STARTS_WITHIN  # the pod's startup probe has had its answer
+        return job
 
     platforms: list[DriverPod] = []
     run_job(job, grace, following)

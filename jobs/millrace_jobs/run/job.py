@@ -75,10 +75,6 @@ _EXIT_SECONDS = 1.0
 """Seconds of the grace period that are left for the exit of the process."""
 
 
-def _starting() -> ProbeResult:
-    return ProbeResult(False, "starting")
-
-
 @dataclass
 class Job:
     """One query to run or explain in this process; a context manager that releases Spark and files.
@@ -131,6 +127,9 @@ class Job:
 
     grace: float = math.inf
     """Seconds that the run may take to end after ``stop``."""
+
+    starts_within: float = 0.0
+    """Seconds for which the run counts as alive before it streams; without any, a pod's startup probe waits for it."""
 
     stop_requested: bool = False
     _gives_way: bool = False
@@ -222,11 +221,14 @@ class Job:
         self._history.add(RunLine(time.time(), document, version("millrace"), timed=not self.once))
         self._page = LivePage(self._history, RunFacts(self.query, self._health.liveness, timed=not self.once))
         # not alive yet for the probes of a pod, so that one whose start takes too long is started again
-        probes, address = (_starting, self._health.readiness), (self.platform.host, self.metrics_port)
+        probes, address = (self._starting, self._health.readiness), (self.platform.host, self.metrics_port)
         self._server = HttpServer(CollectorRegistry(), *probes, *address, self._page.paths)
         self._server.start()
         self._stack.callback(self._server.close)
         self._stack.callback(self._wait_until_seen)  # once Spark, the sink and the lease are closed
+
+    def _starting(self) -> ProbeResult:
+        return ProbeResult(time.monotonic() - self.began < self.starts_within, "starting")
 
     def _wait_until_seen(self) -> None:
         """Leave an open page the time to show the end, as far as the grace period lasts."""

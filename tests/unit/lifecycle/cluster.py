@@ -319,10 +319,7 @@ class Cluster:
         held = self.objects["ConfigMap", f"{KEY.name}-plan"]
         plan = Plan.from_json(held["data"]["plan.yaml"])
         applied = Applied(
-            epoch=plan.epoch,
-            algorithm=plan.algorithm,
-            state_partitions=partitions,
-            executors_ready=executors,
+            epoch=plan.epoch, algorithm=plan.algorithm, state_partitions=partitions, executors_ready=executors
         )
         held["data"][APPLIED_KEY] = applied.to_json()
         return self._changed(held)
