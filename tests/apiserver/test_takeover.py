@@ -106,7 +106,7 @@ def test_an_equal_version_takes_over_in_the_pod_that_runs(
         driver.versions.computes()
         wait_until(lambda: status_of(kubectl, NAME)["phase"] == "Running")
         assert pod(kubectl)["metadata"]["uid"] == uid
-        wait_until(lambda: saved_revision(kubectl) == version.revision, "a minute later it is healthy")
+        wait_until(lambda: saved_revision(kubectl) == version.revision)
         assert pod(kubectl)["metadata"]["uid"] == uid
 
         others = f"{NAME}-healthy"

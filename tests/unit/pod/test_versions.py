@@ -30,12 +30,16 @@ class ConfigMaps(CoreV1Api):
         self.written: dict[str, str | None] = {}
         self.refuses = False
 
-    def read_namespaced_config_map(self, name: str, namespace: str, **_: Any) -> V1ConfigMap:
+    def read_namespaced_config_map(  # type: ignore[override]
+        self, name: str, namespace: str, **_: Any
+    ) -> V1ConfigMap:
         if self.refuses or name not in self.held:
             raise ApiException(403, "Forbidden")
         return V1ConfigMap(data=self.held[name])
 
-    def patch_namespaced_config_map(self, name: str, namespace: str, body: Any, **_: Any) -> None:
+    def patch_namespaced_config_map(  # type: ignore[override]
+        self, name: str, namespace: str, body: Any, **_: Any
+    ) -> None:
         self.written |= body["data"]
 
     def put(self, query: str) -> str:
@@ -97,6 +101,7 @@ def test_a_version_that_is_named_for_the_pod_is_loaded_once_and_the_run_gives_wa
     assert driver.gave_way == 1
     assert driver.report.revision == "", "the old one runs until it has ended"
     version = driver.versions.take_next()
+    assert version is not None
     assert (version.revision, version.query, version.file.read_text()) == ("new", "SELECT 2", "SELECT 2")
     assert (driver.report.pod, driver.report.revision, driver.report.computes_since) == (POD, "new", None)
     assert driver.report.time is not None
