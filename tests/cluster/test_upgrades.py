@@ -39,18 +39,41 @@ def test_a_wrong_version_is_dropped_by_name_and_a_right_one_takes_over(counting:
     assert (query.driver_uid, query.status["revision"]) == (driver, healthy), "the old one never stopped"
     counting.wait_for_progress()
 
+    runs = query.runs
     query.patch(query={"sql": IN_OTHER_WORDS})
     query.wait(lambda status: upgrade_of(status).get("verdict") == "Equal", "the right one is equal")
-    query.wait(lambda status: status["revision"] != healthy, "the right one takes over")
+    query.wait(lambda status: status["driver"].get("revision") not in (None, healthy), "the right one takes over")
     query.wait_until_settled()
     counting.wait_for_progress()
-    assert query.driver_uid != driver
+    assert (query.driver_uid, query.runs) == (driver, runs), "in the driver that runs"
+    assert "another version of the query takes over" in query.log
     assert query.condition("Degraded")["reason"] == "AsExpected"
     assert not query.status.get("attempts")
     counting.check()
     assert counting.checkpoint_id == checkpoint
     snapshots = counting.checkpoint / "snapshots"
     assert not snapshots.exists() or not list(snapshots.iterdir()), "the comparison's own snapshots are removed"
+
+
+def test_a_version_that_has_taken_over_is_what_a_killed_driver_goes_on_with(counting: Counting) -> None:
+    query = counting.query
+    counting.start(upgrade=UPGRADE)
+    query.wait_until_healthy()
+    driver, healthy = query.driver_uid, query.status["revision"]
+    query.patch(query={"sql": IN_OTHER_WORDS})
+    query.wait(lambda status: status["driver"].get("revision") not in (None, healthy), "the new one takes over")
+    new, runs = query.status["driver"]["revision"], query.runs
+    query.kubectl("exec", query.pod, "--", "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
+    query.wait(lambda _: query.runs > runs, "its container starts again")
+    query.wait_until_settled()
+    counting.wait_for_progress()
+    assert (query.driver_uid, query.status["driver"]["revision"]) == (driver, new)
+    query.kubectl("delete", "pod", query.pod)
+    query.wait(lambda _: query.driver_uid != driver, "another pod follows")
+    query.wait_until_settled()
+    assert query.status["driver"]["revision"] == new
+    counting.wait_for_progress()
+    counting.check()
 
 
 SLOW = "length(sha2(repeat(coalesce(city, 'none'), 4000000), 512)) = 128"
@@ -114,11 +137,9 @@ def test_an_operator_that_is_killed_drops_the_wrong_version_and_follows_the_righ
     wait_until(lambda: upgrade_of(query.status).get("verdict") == "Equal", "the right one is equal", seconds=1200)
     for longest in (5, 20):
         kill_operator(counting, drawn, longest)
-    query.wait(lambda status: status["revision"] != healthy, "the right one takes over")
+    query.wait(lambda status: status["driver"].get("revision") not in (None, healthy), "the right one takes over")
     query.wait_until_settled()
     counting.wait_for_progress()
-    assert query.driver_uid != driver
-    assert query.runs == 1
     assert query.condition("Degraded")["reason"] == "AsExpected"
     assert not query.status.get("attempts")
     counting.check()
