@@ -107,7 +107,7 @@ class BatchReport(BatchMeasures):
         if self.profile is None or not self.profile.rows:
             return None
         keys = self.profile.sample if self.profile.complete else self.profile.heavy
-        return float(keys.counts.max()) / self.profile.rows if len(keys) else None
+        return min(float(keys.counts.max()) / self.profile.rows, 1.0) if len(keys) else None
 
     @property
     def largest_slice_share(self) -> float | None:
