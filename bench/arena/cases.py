@@ -66,17 +66,30 @@ class CaseResult:
         return next(found for found in self.figures if found.policy == policy)
 
 
+def recordings(tuned: bool) -> list[Path]:
+    """Return the recorded traces whose figures decided on rules and parameters, or the others, which judge them.
+
+    These are every other one in the order of their names. Raises FileNotFoundError if there are no recorded traces.
+    """
+    return sorted(_files(), key=lambda file: file.stem.lower())[0 if tuned else 1 :: 2]
+
+
+def _files() -> list[Path]:
+    files = [file for folder in _RECORDED for file in sorted((DATA / folder).glob("*.csv"))]
+    if not files:
+        raise FileNotFoundError(
+            f"{DATA} has no traces; set MILLRACE_DATA to the folder that has {', '.join(_RECORDED)}"
+        )
+    return files
+
+
 def cases(quick: bool) -> list[ArenaCase]:
     """Return all cases, or some short ones if ``quick``. Recorded traces come first, because they are the longest.
 
     Raises:
         FileNotFoundError: there are no recorded traces.
     """
-    files = [file for folder in _RECORDED for file in sorted((DATA / folder).glob("*.csv"))]
-    if not files:
-        raise FileNotFoundError(
-            f"{DATA} has no traces; set MILLRACE_DATA to the folder that has {', '.join(_RECORDED)}"
-        )
+    files = _files()
     found = [ArenaCase(file.stem, file, 0) for file in files]
     for name in SYNTHETIC:
         seeds = _SEEDS.get(name, 1)
