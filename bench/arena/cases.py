@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.arena.deployed import deployed
-from millrace_research.arena.comparison import OURS, POLICIES, compare
+from millrace_research.arena.comparison import NAMES, OURS, POLICIES, compare
 from millrace_research.arena.figures import RunFigures
 from millrace_research.arena.plot import write_plot
 from millrace_research.arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
@@ -89,7 +89,7 @@ def run(job: tuple[ArenaCase, Path]) -> CaseResult:
     case, pictures = job
     began = time.perf_counter()
     scenario = _scenario(case)
-    comparison = compare(scenario, list(POLICIES), case.seed)
+    comparison = compare(scenario, list(NAMES), case.seed)
     drawn = PLOTTED.get(case.name, ())
     if drawn:
         runs = tuple(found for found in comparison.runs if found.policy in drawn)
