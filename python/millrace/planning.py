@@ -122,7 +122,8 @@ class FlowCapacity:
         return "".join(table._repr_html_() for table in tables if len(table))
 
     def __repr__(self) -> str:
-        return "\n\n".join(map(repr, (self.operators, self.bottlenecks, self.fewest_tasks)))
+        tables = (self.operators, self.bottlenecks, self.fewest_tasks)
+        return "\n\n".join(repr(table) for table in tables if len(table))
 
 
 def capacity(

@@ -81,6 +81,11 @@ class Calibration:
         self._start = self._prior
         self._model: BatchModel | None = None
 
+    @property
+    def state_partitions(self) -> int:
+        """State partitions of the job."""
+        return self._state_partitions
+
     def add(self, seen: Observation) -> None:
         """Record an observation, unless its numbers are implausible; stages that are of another plan are left out."""
         if _plausible(seen):
