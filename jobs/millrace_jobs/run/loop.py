@@ -82,6 +82,7 @@ class RunLoop:
     _written: dict[int, tuple[int, float]] = field(default_factory=dict)
     _streaming_query: StreamingQuery | None = None
     _draining: bool = False
+    _why_drained: str = ""
     _consumed: Mapping[str, Position] = field(default_factory=dict)
     _committed: Sequence[Mapping[str, Any]] = ()
     _latest_event: int = 0
@@ -156,9 +157,9 @@ class RunLoop:
                     with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is already reported
                         end()
 
-    def drain(self) -> None:
-        """End the run after the running batch."""
-        self._draining = True
+    def drain(self, why: str = "ending after the running batch; Ctrl-C again ends at once") -> None:
+        """End the run after the running batch; ``why`` is for its users."""
+        self._why_drained, self._draining = why, True
 
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
@@ -384,7 +385,7 @@ class RunLoop:
         elif stream.paced and self._is_exhausted():
             reason = StopReason.EXHAUSTED
         if reason is not None and self._draining:
-            self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
+            self.watcher.message(self._why_drained)
         return reason
 
     def _is_exhausted(self) -> bool:
