@@ -85,8 +85,13 @@ class TimedVersions(OneProcess):
 def measure(folder: Path, interval: str, rate: int, rounds: int, seconds: float) -> list[TakeoverFigure]:
     """Run the versions in turn, and return the figures of each takeover."""
     platform, loads = TimedVersions(seconds, folder / "results"), []
+    before: Job | None = None
     for number in range(rounds + 1):
-        with Job(query_of(_file(folder, interval, rate, number)), platform) as job:
+        job = Job(query_of(_file(folder, interval, rate, number)), platform)
+        if before is not None:
+            job.follow(before)
+        before = job
+        with job:
             job.run()
             loads.append(os.getloadavg()[0])
             if number == rounds:
