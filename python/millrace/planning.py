@@ -29,6 +29,7 @@ _RUN_FIGURES = (
     "over_oracle",
     "rescales",
     "oscillations",
+    "reversals",
     "largest_backlog",
 )
 
@@ -46,7 +47,7 @@ def simulate(
 
     All policies get the same records, noise and cluster. docs/autoscaling.md explains the figures: ``violations`` is
     the share of batches that were not in time, latencies are in seconds, ``over_oracle`` compares core hours with those
-    of a policy that knows the future.
+    of the least that any policy could have.
 
     Args:
         trace: name of a synthetic load, such as ``diurnal``; a CSV file of times and rates; or a pair of arrays, of

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import shutil
@@ -74,10 +75,6 @@ _EXIT_SECONDS = 1.0
 """Seconds of the grace period that are left for the exit of the process."""
 
 
-def _starting() -> ProbeResult:
-    return ProbeResult(False, "starting")
-
-
 @dataclass
 class Job:
     """One query to run or explain in this process; a context manager that releases Spark and files.
@@ -131,7 +128,14 @@ class Job:
     grace: float = math.inf
     """Seconds that the run may take to end after ``stop``."""
 
+    starts_within: float = 0.0
+    """Seconds for which the run counts as alive before it streams; without any, a pod's startup probe waits for it."""
+
+    notes: Path | None = None
+    """Folder for what Spark's Python processes note; None for one of the run's own."""
+
     stop_requested: bool = False
+    _gives_way: bool = False
     _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
@@ -143,9 +147,11 @@ class Job:
             self._stack.enter_context(errors_located_in(self.file, self.query.name))
         self._stack.callback(jvm.end_unused)
         self._spec = with_flat_times(self.query.spec)
-        self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
-        self._store_requests = self._stack.enter_context(counting_in(self._workspace / "store-requests"))
-        self._pending = self._stack.enter_context(noting_in(self._workspace / "pending"))
+        self._workspace = Path(tempfile.mkdtemp(prefix="millrace-"))
+        self._stack.callback(self._remove_workspace)
+        self.notes = self.notes or self._workspace
+        self._store_requests = self._stack.enter_context(counting_in(self.notes / "store-requests"))
+        self._pending = self._stack.enter_context(noting_in(self.notes / "pending"))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -164,6 +170,7 @@ class Job:
             if not self._history.snapshot().outcome:  # it was stopped before its first batch
                 self._history.ended("drained")
         except BaseException as error:
+            self._gives_way = False
             self._health.failed(str(error))
             self._history.failed(error)
             self._history.ended("failed")  # after the reason, which the page and the record show with it
@@ -218,15 +225,19 @@ class Job:
         self._history.add(RunLine(time.time(), document, version("millrace"), timed=not self.once))
         self._page = LivePage(self._history, RunFacts(self.query, self._health.liveness, timed=not self.once))
         # not alive yet for the probes of a pod, so that one whose start takes too long is started again
-        probes, address = (_starting, self._health.readiness), (self.platform.host, self.metrics_port)
+        probes, address = (self._starting, self._health.readiness), (self.platform.host, self.metrics_port)
         self._server = HttpServer(CollectorRegistry(), *probes, *address, self._page.paths)
         self._server.start()
         self._stack.callback(self._server.close)
         self._stack.callback(self._wait_until_seen)  # once Spark, the sink and the lease are closed
 
+    def _starting(self) -> ProbeResult:
+        return ProbeResult(time.monotonic() - self.began < self.starts_within, "starting")
+
     def _wait_until_seen(self) -> None:
         """Leave an open page the time to show the end, as far as the grace period lasts."""
-        left = self._deadline - time.monotonic() - _EXIT_SECONDS
+        # another version that takes over serves its own page
+        left = 0.0 if self.gives_way else self._deadline - time.monotonic() - _EXIT_SECONDS
         self._page.wait_until_seen(min(SEEN_SECONDS, max(left, 0.0)))
 
     def _step(self, text: str) -> None:
@@ -235,9 +246,13 @@ class Job:
 
     def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
         spark = self.platform.session(query, partitions, self._workspace, quiet=not self.debug)
-        self._stack.callback(stop, spark)
-        self._stack.callback(self.platform.close)
+        self._stack.callback(self._end_spark, spark)
         return spark
+
+    def _end_spark(self, spark: SparkSession) -> None:
+        if not self.gives_way:
+            self.platform.close()
+            stop(spark)
 
     def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
         """Put together the run loop and what watches it, and serve metrics, probes and the page."""
@@ -332,6 +347,7 @@ class Job:
         opened.snapshots.message = observer.note
         opened.snapshots.begin()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
+        self.platform.when_replaced(self.give_way)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
@@ -395,6 +411,30 @@ class Job:
         self._deadline = time.monotonic() + self.grace
         if self._run is not None:
             self._run.drain()
+
+    def follow(self, before: Job) -> None:
+        """Take over from a job that has given way, with its Spark and the folder of its notes."""
+        # with another folder in their environment, Spark would start other processes beside those that executors have
+        self.grace, self.notes = before.grace, before.notes
+        self.starts_within = 300.0  # as long as a pod's startup probe gives a driver
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the run ends for another version of the query, which takes over Spark and the platform."""
+        return self._gives_way and not self.stop_requested
+
+    def give_way(self) -> None:
+        """Request an end after the running batch, after which another version of the query takes over."""
+        assert self._run is not None
+        self._gives_way = True
+        self._run.drain("ending after the running batch: another version of the query takes over")
+
+    def _remove_workspace(self) -> None:
+        """Remove the workspace; Spark may have its files there, and goes on if another version takes over."""
+        if self.gives_way:
+            atexit.register(shutil.rmtree, self._workspace, ignore_errors=True)
+        else:
+            shutil.rmtree(self._workspace, ignore_errors=True)
 
     @property
     def is_starting(self) -> bool:

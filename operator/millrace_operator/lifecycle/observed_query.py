@@ -25,6 +25,7 @@ from millrace_api.model.streamquery import (
     Spec,
     StreamQuery,
 )
+from millrace_api.model.takeover import NEXT_VERSION_KEY, RUNNING_VERSION_KEY, RunningVersion
 from millrace_api.validation.connections import with_references
 
 from ..resources.auth import mounted_auth
@@ -49,6 +50,7 @@ from .objects.object_sizes import (
     values_in,
 )
 from .pods.driver_health import states
+from .pods.driver_versions import as_running
 from .pods.executor_failures import FailedExecutor
 
 ObjectKey = tuple[str, str]
@@ -254,10 +256,24 @@ class ObservedQuery:
         """ConfigMap with the saved scaling state; empty before the first save."""
         return self._config_map(self.owner.scaling)
 
-    @property
+    @cached_property
     def driver(self) -> Manifest | None:
-        """The driver's pod."""
-        return self.objects.get(("Pod", self.owner.driver_pod))
+        """The driver's pod; after a takeover as if it had been created for the version that it runs since then."""
+        pod, running = self.objects.get(("Pod", self.owner.driver_pod)), self.running_version
+        return pod if pod is None or running is None else as_running(pod, running)
+
+    @cached_property
+    def running_version(self) -> RunningVersion | None:
+        """Report of the driver in the pod that there is on the version that it runs; None if it makes none."""
+        pod = self.objects.get(("Pod", self.owner.driver_pod))
+        data = self._config_map(self.owner.plan).get("data")
+        found = _readable(lambda: RunningVersion.from_json((data or {})[RUNNING_VERSION_KEY]))
+        return found if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else None
+
+    @property
+    def next_version(self) -> str:
+        """The version that the driver in a pod is to run, as JSON; empty without one."""
+        return str((self._config_map(self.owner.plan).get("data") or {}).get(NEXT_VERSION_KEY) or "")
 
     @property
     def stateful_set(self) -> Manifest | None:
@@ -291,7 +307,7 @@ class ObservedQuery:
 
     @property
     def revision(self) -> str | None:
-        """Revision that the driver's pod was created from; None without a pod."""
+        """Revision that the driver's pod was created from, or that has taken over in it; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
 

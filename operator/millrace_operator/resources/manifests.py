@@ -101,7 +101,7 @@ def objects(
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
     return [
         *account,
-        _role(owner),
+        _role(owner, mounted),
         _role_binding(owner, query.spec.service_account_name or owner.driver),
         config_map,
         _plan(query, owner, plan),
@@ -150,9 +150,10 @@ def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
     return config_map
 
 
-def _role(owner: Owner) -> Manifest:
+def _role(owner: Owner, configuration: str) -> Manifest:
     """Return the driver's Role: manage pods, which RBAC cannot restrict by label, and read and patch its plan.
 
+    It may also read the configuration of the version to run, which it does not mount if that version takes over in it.
     By the verb ``drive``, the chart's admission policy knows the accounts of drivers.
     """
     pods = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
@@ -164,6 +165,7 @@ def _role(owner: Owner) -> Manifest:
             "resourceNames": [owner.plan],
             "verbs": ["get", "watch", "patch"],
         },
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [configuration], "verbs": ["get"]},
         {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["drive"]},
     ]
     return owner.manifest("rbac.authorization.k8s.io/v1", "Role", owner.driver, {"rules": rules})

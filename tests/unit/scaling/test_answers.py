@@ -113,6 +113,13 @@ def test_optional_series_may_be_absent():
         "input_bytes",
         "route_bytes",
         "combine_bytes",
+        "source_seconds",
+        "log_seconds",
+        "planning_seconds",
+        "sink_seconds",
+        "longest_slice",
+        "hottest_key",
+        "largest_slice",
     ]
 
 

@@ -1,0 +1,83 @@
+"""Whether the state of a query can go on with columns of its source that have a wider type than before.
+
+A value keeps its meaning in a wider type: integers with more bytes, FLOAT in DOUBLE, and DECIMAL with more digits. The
+state holds values of aggregates, which ``millrace_jobs.run.state_widening`` rewrites where their type follows that of a
+column. It finds groups and distinct values by their bytes, so those cannot be rewritten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from sqlglot import exp
+
+from millrace_api.model.streamquery import StreamQuery
+from millrace_api.sql.dialect import parse_expression
+from millrace_api.sql.outline import Outline, columns_in
+from millrace_api.validation.places import bucket_and_prefix
+
+_ORDERS = (("TINYINT", "SMALLINT", "INT", "BIGINT"), ("FLOAT", "DOUBLE"))
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+
+_WORD_DIGITS = 18
+"""Digits of a DECIMAL up to which Spark keeps it as an integer of 64 bits, and otherwise as bytes."""
+
+_SUM_DIGITS = 10
+"""Digits that the sum of a DECIMAL has more than its values."""
+
+
+def is_wider(old: str, new: str) -> bool:
+    """Return whether each value of a scalar type, in Spark's canonical name, is a value of another one, too."""
+    for order in _ORDERS:
+        if old in order and new in order:
+            return order.index(new) > order.index(old)
+    digits, more = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
+    return bool(digits and more and digits[2] == more[2] and int(more[1]) > int(digits[1]))
+
+
+def why_not_widened(
+    now: StreamQuery, types: Mapping[str, tuple[str, str]], outlines: tuple[Outline, Outline], held: Collection[str]
+) -> str | None:
+    """Return why a state whose aggregates have columns of their own cannot go on with wider types; None if it can.
+
+    Args:
+        now: the changed query.
+        types: the old and the wider type of each column, by its name in lower case.
+        outlines: those of the query that built the state and of the changed one.
+        held: the aggregates that the state has.
+    """
+    checkpoint = now.spec.checkpoint
+    is_stored = checkpoint is not None and checkpoint.uri is not None and bucket_and_prefix(checkpoint.uri) is not None
+    calls = dict.fromkeys([*held, *outlines[1].aggregates])
+    for name, (old, new) in types.items():
+        if key := next((key for each in outlines for key in each.keys if name in columns_in(key)), None):
+            return f"the state finds groups by the bytes of {key}, which are others in {new}"
+        reading = {call: _function(call) for call in calls if name in columns_in(call)}
+        if call := next((text for text, each in reading.items() if isinstance(each, exp.ApproxDistinct)), None):
+            return f"{call} recognizes values by their bytes, which are others in {new}"
+        if reading and _changes_form(old, new):
+            return f"Spark keeps a DECIMAL of more than {_WORD_DIGITS} digits, as the sum may be, in another form"
+        if is_stored and (call := next((text for text, each in reading.items() if _follows(each, old)), None)):
+            return f"the state of {call} would have to be rewritten, and a state in an object store is not"
+    return None
+
+
+def _function(call: str) -> exp.Expr:
+    parsed = parse_expression(call)
+    return parsed.this if isinstance(parsed, exp.Filter) else parsed
+
+
+def _changes_form(old: str, new: str) -> bool:
+    """Whether the values of a decimal type, or their sums, are kept in another form than those of the wider one."""
+    digits, more = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
+    if not digits or not more:
+        return False
+    return any(int(digits[1]) + added <= _WORD_DIGITS < int(more[1]) + added for added in (0, _SUM_DIGITS))
+
+
+def _follows(function: exp.Expr, old: str) -> bool:
+    """Whether the type of what the state keeps of an aggregate follows that of its input."""
+    if isinstance(function, exp.Min | exp.Max):
+        return True
+    return isinstance(function, exp.Sum | exp.Avg) and old.startswith("DECIMAL")

@@ -1,0 +1,115 @@
+"""Jobs of one process that follow each other, as versions of a query do in a driver's pod."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.streamquery import StreamQuery
+from millrace_jobs.commands.run import run_job
+from millrace_jobs.run.job import Job
+from unit.api.documents import MINIMAL
+
+
+class Played:
+    """A job that gives way, or ends, and keeps what has happened in a list that all share."""
+
+    def __init__(self, name: str, happened: list[str], *, gives_way: bool = False, fails: bool = False) -> None:
+        self.name, self._happened, self._gives_way, self._fails = name, happened, gives_way, fails
+        self.stop_requested = self.is_starting = False
+        self.grace = 0.0
+        self.signalled = False
+
+    @property
+    def gives_way(self) -> bool:
+        return self._gives_way and not self.stop_requested
+
+    def __enter__(self) -> Played:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._happened.append(f"{self.name} closed")
+
+    def follow(self, before: Played) -> None:
+        self.grace = before.grace
+
+    def run(self) -> None:
+        self._happened.append(f"{self.name} runs")
+        if self.signalled:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if self._fails:
+            raise MillraceError(Problem("no such column", "write another one"))
+
+    def stop(self) -> None:
+        self.stop_requested = True
+        self._happened.append(f"{self.name} stopped")
+
+    def abandon(self) -> None:
+        self._happened.append(f"{self.name} abandoned")
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """The handlers of signals are those from before afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def run(*jobs: Any) -> None:
+    left = list(jobs[1:])
+    run_job(lambda: jobs[0], 25.0, lambda: left.pop(0) if left else None)
+
+
+def test_a_job_that_gives_way_is_closed_before_the_next_one_runs() -> None:
+    happened: list[str] = []
+    run(Played("old", happened, gives_way=True), Played("new", happened, gives_way=True), Played("last", happened))
+    assert happened == ["old runs", "old closed", "new runs", "new closed", "last runs", "last closed"]
+
+
+def test_a_job_that_ends_by_itself_is_followed_by_none() -> None:
+    happened: list[str] = []
+    run(Played("old", happened), Played("new", happened))
+    assert happened == ["old runs", "old closed"]
+
+
+def test_a_signal_ends_the_job_that_runs_and_none_follows() -> None:
+    happened: list[str] = []
+    old, new = Played("old", happened, gives_way=True), Played("new", happened, gives_way=True)
+    new.signalled = True
+    run(old, new, Played("last", happened))
+    assert happened == ["old runs", "old closed", "new runs", "new stopped", "new closed"]
+
+
+def test_a_signal_before_a_job_has_given_way_keeps_the_next_one_from_its_start() -> None:
+    happened: list[str] = []
+    old = Played("old", happened, gives_way=True)
+    old.signalled = True
+    run(old, Played("new", happened))
+    assert happened == ["old runs", "old stopped", "old closed"]
+
+
+def test_a_version_that_fails_ends_the_process_with_its_error() -> None:
+    happened: list[str] = []
+    with pytest.raises(MillraceError, match="no such column"):
+        run(Played("old", happened, gives_way=True), Played("new", happened, fails=True))
+    assert happened[-1] == "new closed"
+
+
+def test_a_version_that_takes_over_counts_as_alive_while_it_starts() -> None:
+    query = StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
+    assert not Job(query)._starting().ok, "a pod's startup probe waits for the first one"
+    assert Job(query, starts_within=60.0)._starting().ok
+    after = Job(query)
+    after.follow(Job(query, grace=30.0))
+    assert (after._starting().ok, after.grace) == (True, 30.0)
+    late = Job(query, starts_within=60.0)
+    late.began -= 61.0
+    assert not late._starting().ok
