@@ -97,9 +97,9 @@ def measure(folder: Path, interval: str, rate: int, rounds: int, seconds: float)
             if number == rounds:
                 job.stop()
     found = []
-    for before, after, load in zip(platform.times, platform.times[1:], loads, strict=False):
-        gaps = [later - earlier for earlier, later in itertools.pairwise(before)]
-        found.append(TakeoverFigure(statistics.median(gaps[_SETTLED:] or gaps), after[0] - before[-1], load))
+    for times, after, load in zip(platform.times, platform.times[1:], loads, strict=False):
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        found.append(TakeoverFigure(statistics.median(gaps[_SETTLED:] or gaps), after[0] - times[-1], load))
     return found
 
 
