@@ -85,16 +85,21 @@ class TimedVersions(OneProcess):
 def measure(folder: Path, interval: str, rate: int, rounds: int, seconds: float) -> list[TakeoverFigure]:
     """Run the versions in turn, and return the figures of each takeover."""
     platform, loads = TimedVersions(seconds, folder / "results"), []
+    before: Job | None = None
     for number in range(rounds + 1):
-        with Job(query_of(_file(folder, interval, rate, number)), platform) as job:
+        job = Job(query_of(_file(folder, interval, rate, number)), platform)
+        if before is not None:
+            job.follow(before)
+        before = job
+        with job:
             job.run()
             loads.append(os.getloadavg()[0])
             if number == rounds:
                 job.stop()
     found = []
-    for before, after, load in zip(platform.times, platform.times[1:], loads, strict=False):
-        gaps = [later - earlier for earlier, later in itertools.pairwise(before)]
-        found.append(TakeoverFigure(statistics.median(gaps[_SETTLED:] or gaps), after[0] - before[-1], load))
+    for times, after, load in zip(platform.times, platform.times[1:], loads, strict=False):
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        found.append(TakeoverFigure(statistics.median(gaps[_SETTLED:] or gaps), after[0] - times[-1], load))
     return found
 
 

@@ -174,7 +174,6 @@ def following_session(spark: SparkSession, partitions: int) -> SparkSession:
     spark.catalog.clearCache()
     following = spark.newSession()
     following.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    following.sparkContext.environment |= requests.environment() | pending.environment()
     return following
 
 

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -83,7 +84,7 @@ def dies_in_the_second(step: str, platform: Versions) -> Any:
     where, _, name = STEPS[step].rpartition(".")
     module, _, owner = where.rpartition(".")
     in_class = owner[:1].isupper()
-    target = getattr(sys.modules[module], owner) if in_class else sys.modules[where]
+    target = getattr(import_module(module), owner) if in_class else import_module(where)
     inner = getattr(target, name)
 
     def step_or_death(*arguments: Any, **more: Any) -> Any:

@@ -53,7 +53,7 @@ from .tables import parquet
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 STEPS = 10
-MORE = pytest.mark.slow(minutes=1.3)
+MORE = pytest.mark.slow(minutes=1.5)
 RUNS = ("run", "kill in a batch", "kill when written", "snapshot of a run")
 """Steps in which the version runs; it may be refused, and is another one then, before files arrive for it."""
 

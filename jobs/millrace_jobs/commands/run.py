@@ -31,9 +31,6 @@ Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batc
 GRACE = 25.0
 """Default of ``--grace``, in seconds; Kubernetes gives a pod 30 s by default."""
 
-STARTS_WITHIN = 300.0
-"""Seconds that a version may take to begin in a process that runs: what a pod's startup probe gives a driver."""
-
 
 def run(
     file: FileOrInput,
@@ -124,11 +121,7 @@ def driver(
 
     def following() -> Job | None:
         version = platforms[0].next_version()
-        if version is None:
-            return None
-        job = job_of(version)
-        job.starts_within = STARTS_WITHIN  # the pod's startup probe has had its answer
-        return job
+        return None if version is None else job_of(version)
 
     platforms: list[DriverPod] = []
     run_job(job, grace, following)
@@ -192,7 +185,8 @@ def run_job(create_job: Callable[[], Job], grace: float, following: Callable[[],
             shutdown.listen()
             job.run()
         while jobs[-1].gives_way and (after := following()) is not None:
-            after.grace, before = grace, jobs[-1]
+            before = jobs[-1]
+            after.follow(before)
             with after:
                 jobs[:] = [after]
                 if before.stop_requested:  # by a signal until now

@@ -131,6 +131,9 @@ class Job:
     starts_within: float = 0.0
     """Seconds for which the run counts as alive before it streams; without any, a pod's startup probe waits for it."""
 
+    notes: Path | None = None
+    """Folder for what Spark's Python processes note; None for one of the run's own."""
+
     stop_requested: bool = False
     _gives_way: bool = False
     _deadline: float = math.inf
@@ -146,8 +149,9 @@ class Job:
         self._spec = with_flat_times(self.query.spec)
         self._workspace = Path(tempfile.mkdtemp(prefix="millrace-"))
         self._stack.callback(self._remove_workspace)
-        self._store_requests = self._stack.enter_context(counting_in(self._workspace / "store-requests"))
-        self._pending = self._stack.enter_context(noting_in(self._workspace / "pending"))
+        self.notes = self.notes or self._workspace
+        self._store_requests = self._stack.enter_context(counting_in(self.notes / "store-requests"))
+        self._pending = self._stack.enter_context(noting_in(self.notes / "pending"))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -232,9 +236,8 @@ class Job:
 
     def _wait_until_seen(self) -> None:
         """Leave an open page the time to show the end, as far as the grace period lasts."""
-        if self.gives_way:
-            return  # the next version serves its own page on the port
-        left = self._deadline - time.monotonic() - _EXIT_SECONDS
+        # another version that takes over serves its own page
+        left = 0.0 if self.gives_way else self._deadline - time.monotonic() - _EXIT_SECONDS
         self._page.wait_until_seen(min(SEEN_SECONDS, max(left, 0.0)))
 
     def _step(self, text: str) -> None:
@@ -408,6 +411,12 @@ class Job:
         self._deadline = time.monotonic() + self.grace
         if self._run is not None:
             self._run.drain()
+
+    def follow(self, before: Job) -> None:
+        """Take over from a job that has given way, with its Spark and the folder of its notes."""
+        # with another folder in their environment, Spark would start other processes beside those that executors have
+        self.grace, self.notes = before.grace, before.notes
+        self.starts_within = 300.0  # as long as a pod's startup probe gives a driver
 
     @property
     def gives_way(self) -> bool:

@@ -46,6 +46,12 @@ IN_THE_DRIVER = (
 )
 """What a driver does when a compared version takes over."""
 
+PAUSE_IN_THE_DRIVER = (
+    "the running batch, the end of the old version, and the first batch of the new one (how long that takes was not "
+    "observed)"
+)
+"""For how long results pause then."""
+
 
 @dataclass(frozen=True)
 class QueryDiff:
@@ -187,7 +193,7 @@ class _Diff:
             yield "driver", "ends after its running batch; results stop until the query is resumed"
         elif is_compared and can_be_followed(old, new):
             yield "driver", IN_THE_DRIVER
-            yield "pause", f"about as long as two batches take; with another driver, {pause(status)}"
+            yield "pause", f"{PAUSE_IN_THE_DRIVER}; with another driver, {pause(status)}"
         elif replaced and running:
             yield "driver", "ends after its running batch, and another one continues from the checkpoint"
             yield "pause", pause(status)

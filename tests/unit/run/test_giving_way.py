@@ -36,6 +36,9 @@ class Played:
     def __exit__(self, *_: object) -> None:
         self._happened.append(f"{self.name} closed")
 
+    def follow(self, before: Played) -> None:
+        self.grace = before.grace
+
     def run(self) -> None:
         self._happened.append(f"{self.name} runs")
         if self.signalled:
@@ -104,6 +107,9 @@ def test_a_version_that_takes_over_counts_as_alive_while_it_starts() -> None:
     query = StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
     assert not Job(query)._starting().ok, "a pod's startup probe waits for the first one"
     assert Job(query, starts_within=60.0)._starting().ok
+    after = Job(query)
+    after.follow(Job(query, grace=30.0))
+    assert (after._starting().ok, after.grace) == (True, 30.0)
     late = Job(query, starts_within=60.0)
     late.began -= 61.0
     assert not late._starting().ok
