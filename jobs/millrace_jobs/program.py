@@ -11,6 +11,8 @@ def main() -> None:
         from millrace_jobs.cli import main as run_command
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
+        if package in sys.stdlib_module_names or package.startswith("millrace"):
+            raise
         message = f"millrace needs the Python package {package}, which is not installed; run: pip install millrace"
         sys.exit(f"error: {message}; with NumPy and Numba alone, there is no command line")
     run_command()

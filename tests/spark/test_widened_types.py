@@ -95,13 +95,16 @@ class Stream:
             self.records += rows
             self.given += 1
 
-    def query(self, types: str, values: dict[str, Expression] = VALUES, sink: str = "out") -> str:
+    def query(
+        self, types: str, values: dict[str, Expression] = VALUES, sink: str = "out", asked: Question | None = None
+    ) -> str:
         source = {
             "files": {"path": "in", "format": "parquet", "maxFilesPerBatch": 1},
             "schema": f"moment TIMESTAMP, key STRING, {TYPES[types]}",
             "watermark": {"column": "moment", "delay": "60s"},
         }
-        return self.project.query(question(values).spark, source=source, sink={"files": {"path": sink}}, **self.spec)
+        sql = (asked or question(values)).spark
+        return self.project.query(sql, source=source, sink={"files": {"path": sink}}, **self.spec)
 
     def run(self, query: str, how: str = "--available-now") -> str:
         result = self.project.millrace("run", query, how)
@@ -164,6 +167,20 @@ def test_sums_and_counts_go_on_in_the_same_state(tmp_path):
     assert "the state has" not in said
     assert_same(stream.results(values), stream.expected(values), 3)
     assert Checkpoint(tmp_path / "checkpoint").spark == tmp_path / "checkpoint" / "spark"
+
+
+def test_a_query_without_a_window_has_wider_types(tmp_path):
+    values: dict[str, Expression] = {"most": "max(whole)", "paid": "sum(price)"}
+    without = Question(keys={"key": "key"}, values=values)
+    stream = Stream(tmp_path, emit="OnUpdate")
+    stream.give(2, wide=False)
+    stream.run(stream.query("narrow", asked=without))
+    stream.give(2, wide=True)
+    assert "the state has the types" in stream.run(stream.query("wide", asked=without))
+    stream.give(1, wide=True)
+    stream.run(stream.query("wide", asked=without), "--once")
+    groups = {row[0]: row for each in written_in(tmp_path / "out", 10**9) for row in each.rows}
+    assert_same(list(groups.values()), duckdb_rows(table_of(WIDE, stream.records), without.duckdb), 1)
 
 
 def test_the_version_of_before_goes_on_if_the_changed_one_fails_before_its_first_batch(tmp_path):

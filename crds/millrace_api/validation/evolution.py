@@ -121,6 +121,15 @@ def _compare_schemas(
     return [f"with {name} {old}, not with {name} {new}" for name, (old, new) in changed.items()], why, []
 
 
+def fields_with_wider_types(before: StreamQuery, now: StreamQuery) -> Iterator[str]:
+    """Yield the fields of the schemas in which the type of a column has changed, where ``compare`` allows it."""
+    for field, old, new in differences(before.to_document(), now.to_document()):
+        if change_of(field) is CheckpointChange.SCHEMA and old and new and not _is_of_static_table(field, before, now):
+            types, wanted = (dict(_types(parse_schema(schema))) for schema in (old, new))
+            if any(types.get(name, kind) != kind for name, kind in wanted.items()):
+                yield field
+
+
 def _why_not_widened(
     before: StreamQuery, now: StreamQuery, wider: Mapping[str, tuple[str, str]], held: Sequence[str] | None
 ) -> str | None:

@@ -32,8 +32,11 @@ from millrace_jobs.checkpoint.snapshots import (
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.places import Place, remove_all, write_durably
 
-_REMOVAL = "removal.json"
-"""File beside the snapshots with the name and the time of the last removal that was asked for, written before it."""
+_REMOVAL = "_removal.json"
+"""File beside the snapshots with the name and the time of the last removal that was asked for, written before it.
+
+No snapshot can have this name.
+"""
 
 _ORIGINS = {
     SnapshotReason.REQUEST: SnapshotOrigin.PERSON,
@@ -78,7 +81,9 @@ def remove_requested(root: Place, name: str, asked: str) -> None:
     note, removal = root / SNAPSHOTS / _REMOVAL, json.dumps({"name": name, "asked": asked}).encode()
     with suppress(FileNotFoundError):
         if note.read_bytes() == removal:
-            remove_all(place_of_snapshot(root, name))  # what a driver that died has left of it
+            place = place_of_snapshot(root, name)  # with what a driver that died has left of it
+            (place / MANIFEST).unlink(missing_ok=True)
+            remove_all(place)
             return
     if name not in names_of_snapshots(root):
         hint = "write - and the name of one; status.snapshots.newest has the newest"

@@ -46,7 +46,8 @@ def obstacle(old: StreamQuery, new: StreamQuery, place: Place) -> str:
     marker = Marker.read(place)
     if marker is None:
         return ""  # who reads more of it finds that it is gone
-    forbidden, _ = changes_on(marker.layout, old, named(new, old.name))
+    before = marker.query.model_copy(update={"metadata": old.metadata})  # a snapshot may be of an earlier version
+    forbidden, _ = changes_on(marker.layout, before, named(new, old.name))
     if not forbidden:
         return ""
     return f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"

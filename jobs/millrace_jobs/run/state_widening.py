@@ -36,7 +36,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.validation.widened_types import is_wider
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.checkpoint.evolution import check_layout
+from millrace_jobs.checkpoint.evolution import check_layout, require_finished_batch
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, remove_outdated
 from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, retyped_word, row_of_zeros
 from millrace_jobs.checkpoint.value_schema import StateSchema, state_schema
@@ -127,19 +127,6 @@ def _is_wider(old: str, new: str) -> bool:
     return is_wider(one, other)
 
 
-def require_finished_batch(checkpoint: Checkpoint, before: str) -> None:
-    """Refuse a change of the state while a batch is unfinished; a sink may have its results.
-
-    Raises:
-        MillraceError: a batch is unfinished. ``before`` is how the query has to run first.
-    """
-    unfinished = checkpoint.last_batch().unfinished
-    if unfinished is not None:
-        message = f"batch {unfinished} of the checkpoint {checkpoint.root} was begun and is not finished"
-        hint = f"run the query {before} until that batch is finished, and then change it"
-        raise MillraceError(Problem(message, hint, field="spec.query.sql"))
-
-
 def layout_with(spark: SparkSession, checkpoint: Checkpoint, added: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the layout of the state with more aggregates, with which the query is compiled.
 
@@ -148,7 +135,7 @@ def layout_with(spark: SparkSession, checkpoint: Checkpoint, added: tuple[str, .
     """
     layout = checkpoint.layout
     assert layout is not None
-    require_finished_batch(checkpoint, f"without {', '.join(added)}")
+    require_finished_batch(checkpoint, f"without {', '.join(added)}", "spec.query.sql")
     newest = _newest_window(spark, checkpoint)
     held = recorded_aggregates(layout)
     after = [start for _, start in zip_longest(held, windows_after(layout))]
@@ -171,11 +158,11 @@ def widen_state(spark: SparkSession, checkpoint: Checkpoint, query: Routed) -> s
         | {AGGREGATES: now[AGGREGATES][:number], TYPES: now[TYPES][:types]},
         checkpoint,
     )
-    require_finished_batch(checkpoint, "as it was")
+    require_finished_batch(checkpoint, "as it was", "spec.sources")
     original = checkpoint.spark
     if not isinstance(original, Path):
         message = f"the state in {checkpoint.root} would have to be rewritten, and one in an object store is not"
-        raise MillraceError(Problem(message, "write the schema as it was", field="spec.sources"))
+        raise MillraceError(Problem(message, "write spec.sources as it was", field="spec.sources"))
     try:
         copy = make_copy(original)
         _rewrite(spark, original, copy, checkpoint.last_batch().committed, _buffers(spark, query))
@@ -298,9 +285,9 @@ class _RowChange:
 def _buffers(spark: SparkSession, query: Routed) -> tuple[_Buffer, ...]:
     """Return the columns of each aggregate function in the state of a query, in their order, as Spark plans them."""
     assert query.aggregation is not None
-    assert query.window is not None
     partials = spark.createDataFrame(spark.sparkContext.emptyRDD(), from_arrow_schema(query.reduction.schema))
-    partials = partials.withColumn("window", window_from_start(partials, query.window))
+    if query.window is not None:
+        partials = partials.withColumn("window", window_from_start(partials, query.window))
     merged: Any = in_order_of_parts(merge_partials(partials, query.aggregation), query.aggregation)
     plans = list(_tree(merged._jdf.queryExecution().sparkPlan()))
     merging = next(plan for plan in reversed(plans) if plan.nodeName().endswith("Aggregate"))

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_api.errors import MillraceError
 from millrace_api.model.changes import ChangeVerdict
 from millrace_api.validation.evolution import compare
 from millrace_api.validation.widened_types import is_wider
+from millrace_jobs.checkpoint.evolution import check_changes
+from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, retyped_word
 
 from .changed_queries import FILES, SQL, a_query, changed
@@ -28,7 +31,7 @@ def compared(old, new, sql=SQL, **spec):
 @pytest.mark.parametrize(
     ("old", "new"),
     [("TINYINT", "SMALLINT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE"), ("DECIMAL(4,2)", "DECIMAL(8,2)"),
-     ("DECIMAL(9,2)", "DECIMAL(18,2)"), ("DECIMAL(19,2)", "DECIMAL(38,2)")],
+     ("DECIMAL(8,2)", "DECIMAL(18,2)"), ("DECIMAL(19,2)", "DECIMAL(38,2)")],
 )  # fmt: skip
 def test_a_state_goes_on_with_a_wider_type_and_not_back(old, new):
     averaged = (AVERAGE,) if "DECIMAL" not in old else ()  # a long DECIMAL is averaged by Spark alone
@@ -56,7 +59,8 @@ def test_other_types_are_not_wider(old, new):
         ("INT", "BIGINT", SQL.replace("), city", "), city, fare % 10"), "finds groups by the bytes of fare % 10"),
         ("INT", "BIGINT", SQL.replace("sum(", "approx_count_distinct("), "APPROX_COUNT_DISTINCT(fare) recognizes"),
         ("DECIMAL(18,2)", "DECIMAL(19,2)", MOST, "more than 18 digits"),
-        ("DECIMAL(8,2)", "DECIMAL(9,2)", SQL, "more than 18 digits"),
+        ("SMALLINT", "BIGINT", MOST.replace("max(fare)", "max(fare * 1.5)"), "does not follow from the type of fare"),
+        ("INT", "BIGINT", SQL.replace("sum(fare)", "sum(fare / 2)"), "does not follow from the type of fare"),
         ("INT", "BIGINT", SQL.replace("sum(", "median("), "that Millrace merges"),
     ],
 )
@@ -72,6 +76,26 @@ def test_in_an_object_store_only_what_is_not_rewritten_becomes_wider():
     assert compared("INT", "BIGINT", SQL, **stored)[0] == ()
     ((forbidden,), _) = compared("INT", "BIGINT", MOST, **stored)
     assert "MAX(fare) would have to be rewritten" in forbidden.reason
+
+
+@pytest.mark.parametrize("value", ["2 * fare - 1", "-fare", "CAST(fare AS DOUBLE)"])
+def test_integers_computed_from_it_and_casts_become_wider(value):
+    assert compared("INT", "BIGINT", SQL.replace("sum(fare)", f"sum({value})"))[0] == ()
+
+
+def test_rows_that_are_held_back_are_in_another_state():
+    ((forbidden,), _) = compared("INT", "BIGINT", MOST, emit="OnWindowEnd")
+    assert "rows are held back" in forbidden.reason
+
+
+def test_a_batch_that_was_begun_is_finished_with_the_types_that_it_had(stored):
+    before, now = (a_query(schema(kind), {"sql": "SELECT city, fare FROM trips"}) for kind in ("INT", "BIGINT"))
+    log = SparkLog(stored.root / "spark")
+    with pytest.raises(MillraceError, match="batch 2 .* was begun and is not finished") as caught:
+        check_changes(before, now, log)
+    assert caught.value.problems[0].field == "spec.sources.trips.schema"
+    stored.commit()
+    assert len(check_changes(before, now, log)) == 1
 
 
 def test_a_filter_of_an_aggregate_and_a_query_without_a_state_take_wider_types():

@@ -203,9 +203,10 @@ def _scatter(errors: Vector, leverages: Vector, weights: Vector) -> tuple[float,
 
 
 def _unlike(one: Observation, other: Observation) -> bool:
-    """Return whether two observations of a plan differ in their records, seconds, skew, or partial results."""
+    """Return whether two observations of a plan differ in what the model takes from the newest ones."""
     pairs = [(one.rows, other.rows), (one.seconds * 1000, other.seconds * 1000)]
-    pairs += [(one.imbalance or 0.0, other.imbalance or 0.0), (one.partials or 0.0, other.partials or 0.0)]
+    optional = ("imbalance", "partials", "keys", "dedicated_busy", "input_bytes", "route_bytes", "combine_bytes")
+    pairs += [(getattr(one, name) or 0.0, getattr(other, name) or 0.0) for name in optional]
     return any(abs(math.log((1 + first) / (1 + second))) > _AS_BEFORE for first, second in pairs)
 
 

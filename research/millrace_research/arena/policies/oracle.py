@@ -7,9 +7,9 @@ cost: executors are paid for while they start and drain, the first batch on new 
 slower while others drain. A batch is over the interval in it only if it would be on every number of executors.
 
 No policy that has as few batches over the interval can do with less, up to these approximations: tasks take their mean
-over draws of noise, parallelism and replicas are some multiples of the cores, and starts take their mean. A policy with
-more late batches may cost less. Lost executors, and what a batch over the interval leaves for the next one, are left
-out: they only add to what a policy needs.
+over draws of noise, parallelism and replicas are some multiples of the cores, starts take their mean, and executors are
+released only at a trigger. A policy with more late batches may cost less. Lost executors, and what a batch over the
+interval leaves for the next one, are left out: they only add to what a policy needs.
 
 A fixed plan for the mean load of the trace, or for its peak, is the choice of a user who has measured the job and knows
 the load. The plan for the peak keeps batches within the interval as long as the keys do not change. The plan for the
@@ -86,8 +86,9 @@ class Batches:
             np.array(each)[triggers][:, None] * (rows > 0)[:, None] for each in (noise.factors, noise.delays)
         )
         self.starts, self.rows = triggers * interval, rows
-        limits = scenario.bounds.executors
-        self.executors = np.arange(limits.low, limits.high + 1)
+        limits, quota = scenario.bounds.executors, scenario.cluster.quota
+        most = limits.high if quota is None else max(min(limits.high, quota), limits.low)
+        self.executors = np.arange(limits.low, most + 1)
         self.shapes = [job.plans(size) for size in self.executors.tolist()]
         bare, self.best = self._shortest(scenario, job)
         cluster, fixed = scenario.cluster, scenario.job.fixed
