@@ -192,6 +192,9 @@ class Recorded:
 
 @pytest.fixture
 def recorded(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    marker = Marker.read(stored.root)
+    assert marker is not None
+    replace(marker, query=query(stored.root)).write(stored.root)
     return Recorded(stored.root, monkeypatch)
 
 
@@ -229,10 +232,13 @@ def test_a_version_whose_driver_would_refuse_the_state_is_not_run(recorded: Reco
 
 
 def note_held(place: Place, *aggregates: str) -> None:
-    """Let a marker have the layout of a state with these aggregates."""
+    """Let a marker be that of the query without a window, on a state with these aggregates."""
     marker = Marker.read(place)
     assert marker is not None
-    replace(marker, layout={"columns": "in the order of the aggregates", "aggregates": [*aggregates]}).write(place)
+    unbounded = compared_queries.query({"uri": place.as_uri()}, UNBOUNDED)
+    replace(
+        marker, query=unbounded, layout={"columns": "in the order of the aggregates", "aggregates": [*aggregates]}
+    ).write(place)
 
 
 def test_an_aggregate_may_return_that_the_state_has(recorded: Recorded) -> None:
