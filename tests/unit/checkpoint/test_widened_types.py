@@ -91,7 +91,7 @@ def test_rows_that_are_held_back_are_in_another_state():
 def test_a_batch_that_was_begun_is_finished_with_the_types_that_it_had(stored):
     before, now = (a_query(schema(kind), {"sql": "SELECT city, fare FROM trips"}) for kind in ("INT", "BIGINT"))
     log = SparkLog(stored.root / "spark")
-    with pytest.raises(MillraceError, match="batch 2 .* was begun and is not finished") as caught:
+    with pytest.raises(MillraceError, match=r"batch 2 .* was begun and is not finished") as caught:
         check_changes(before, now, log)
     assert caught.value.problems[0].field == "spec.sources.trips.schema"
     stored.commit()

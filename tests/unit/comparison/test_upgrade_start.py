@@ -235,9 +235,11 @@ def note_held(place: Place, *aggregates: str) -> None:
     """Let a marker be that of the query without a window, on a state with these aggregates."""
     marker = Marker.read(place)
     assert marker is not None
-    unbounded = compared_queries.query({"uri": place.as_uri()}, UNBOUNDED)
+    assert isinstance(place, Path)
     replace(
-        marker, query=unbounded, layout={"columns": "in the order of the aggregates", "aggregates": [*aggregates]}
+        marker,
+        query=query(place, UNBOUNDED),
+        layout={"columns": "in the order of the aggregates", "aggregates": [*aggregates]},
     ).write(place)
 
 
