@@ -120,7 +120,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("cause", SerialCause)
 def test_every_cause_has_its_figures_and_the_field_to_write(cause):
-    text = ineffective_text(spec(), SerialTime(2.0, 1.2, True, cause, 1.9, 0.4, 0.0))
+    text = ineffective_text(spec(), SerialTime(2.0, 1.2, True, True, cause, 1.9, 0.4, 0.0))
     assert FIELDS[cause] in text
     assert "2.40 s of a batch" in text
     assert "1.90 s of it" in text
@@ -130,6 +130,6 @@ def test_every_cause_has_its_figures_and_the_field_to_write(cause):
 def test_the_remedy_for_a_hot_key_is_none_that_the_query_has_already(algorithm):
     there = spec()
     there = there.model_copy(update={"partitioner": there.partitioner.model_copy(update={"algorithm": algorithm})})
-    text = ineffective_text(there, SerialTime(2.0, 1.2, True, SerialCause.HOT_KEY, 1.9, 0.4, 0.0))
+    text = ineffective_text(there, SerialTime(2.0, 1.2, True, True, SerialCause.HOT_KEY, 1.9, 0.4, 0.0))
     is_split = algorithm in ("wchoices", "shuffle", "python")
     assert ("write spec.partitioner.algorithm: wchoices" in text) is not is_split

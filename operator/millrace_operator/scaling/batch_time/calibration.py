@@ -103,6 +103,11 @@ class Calibration:
         """Whether there are enough observations to predict."""
         return self._count >= _MIN_OBSERVATIONS
 
+    @property
+    def executors(self) -> frozenset[int]:
+        """Numbers of executors that the remembered batches ran on."""
+        return frozenset(shape.executors for shape in self._remembered)
+
     def model(self) -> BatchModel:
         """Return the current model; without observations it is the prior.
 
