@@ -131,8 +131,13 @@ _OUTSIDE = (
 """Causes whose parts no stage's own clock sees all of, so that the fixed time includes them."""
 
 
-def untimed_seconds(parts: Parts, fixed: float) -> float:
-    """Return the rest of the ``fixed`` seconds of a batch, after what was timed of them."""
+def untimed_seconds(seen: Observation, parts: Parts, fixed: float) -> float:
+    """Return the rest of the ``fixed`` seconds of a batch, after what was timed of them.
+
+    It is 0 if a step was not timed, as by drivers of older images: the rest would be due to that step, for all we know.
+    """
+    if None in (seen.source_seconds, seen.log_seconds, seen.planning_seconds, seen.sink_seconds):
+        return 0.0
     return max(fixed - sum(parts.get(cause, 0.0) for cause in _OUTSIDE), 0.0)
 
 

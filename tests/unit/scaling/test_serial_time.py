@@ -90,6 +90,14 @@ def test_what_the_driver_does_unseen_follows_from_what_batches_cost():
     assert len({each.before.executors for each in decisions if each.time <= begun.time}) > 1  # one plan shows nothing
 
 
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_an_older_driver_does_not_time_is_not_taken_for_its_planning(step):
+    older = {name: seconds for name, seconds in TIMED.items() if not name.startswith(step)}
+    decisions = Measured(**SMALL, fixed=2.6, each=older).steps(scaler(), 25)
+    assert len({each.plan.executors for each in decisions}) > 1
+    assert not any(each.serial and each.serial.exceeds for each in decisions)
+
+
 @dataclass
 class BarelyTimed(Measured):
     """A job whose tasks have clocks that see only a ``share`` of their time, as if the rest were reading."""

@@ -91,7 +91,7 @@ class Learned:
         parts = serial_parts(seen, self._bounds, calibration.state_partitions, self.demand.level)
         close = seen.utilization > settings.target - settings.step and calibration.ready
         compared = close and len(calibration.executors) > 1
-        untimed = untimed_seconds(parts, least_fixed(calibration.model())) if compared else 0.0
+        untimed = untimed_seconds(seen, parts, least_fixed(calibration.model())) if compared else 0.0
         self.serial.add(seen, parts, untimed)
 
     def expect(self, seen: Observation, now: float) -> Expected:
