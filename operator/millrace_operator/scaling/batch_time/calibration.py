@@ -123,7 +123,9 @@ class Calibration:
         newest, fitted = self._newest, self._fitted
         if newest is fitted:
             return False
-        if newest is None or fitted is None or newest.first or newest.seen.plan != fitted.seen.plan:
+        if newest is None or fitted is None or newest.first:
+            return True
+        if (newest.seen.epoch, newest.seen.plan) != (fitted.seen.epoch, fitted.seen.plan):
             return True
         if newest.number - fitted.number >= _REFIT or len(self._remembered[newest.seen.plan]) < PER_SHAPE:
             return True
