@@ -124,7 +124,8 @@ def test_every_cause_has_its_figures_and_the_field_to_write(cause):
     text = ineffective_text(spec(), SerialTime(2.0, 1.2, True, True, cause, 1.9, 0.4, 0.0))
     assert FIELDS[cause] in text
     assert "2.40 s of a batch" in text
-    assert "1.90 s of it" in text
+    assert "1.90 s of it; " in text
+    assert text.count("; ") == 1
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)

@@ -46,7 +46,7 @@ def ineffective_text(spec: Spec, serial: SerialTime) -> str:
     what, remedy = _WORDS[serial.cause](spec, serial)
     return (
         f"more executors cannot bring W to {spec.scaling.target:g}, since {whole:.2f} s of a batch do not become "
-        f"shorter with them, at an interval of {serial.interval:g} s: {what} {serial.seconds:.2f} s of it: {remedy}"
+        f"shorter with them, at an interval of {serial.interval:g} s: {what} {serial.seconds:.2f} s of it; {remedy}"
     )
 
 
@@ -60,7 +60,7 @@ def _hot_key(spec: Spec, serial: SerialTime) -> tuple[str, str]:
         return what, "group by a finer key first"
     if algorithm is Algorithm.PYTHON:
         return what, "let the class of spec.partitioner.parameters place this key on more workers"
-    kept = "; auto keeps it whole" if algorithm is Algorithm.AUTO else f", instead of {algorithm}"
+    kept = " (auto keeps it whole)" if algorithm is Algorithm.AUTO else f", instead of {algorithm}"
     return what, f"write spec.partitioner.algorithm: wchoices, which splits it among all workers{kept}"
 
 
