@@ -3,6 +3,8 @@
 Each part is a lower bound that follows from measurements, so that a sum above the target is certain: steps of the
 driver and the sink as they were timed; of a stage what its hottest key or its largest slice takes, or an even share of
 the most tasks that it may have. What was not measured has no part, and nothing is concluded from it.
+
+The one exception is the untimed part, which follows from what batches cost: a plan that has not run may disprove it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from .observation import Observation, Stage
 from .shape import Bounds
 
 _Z = 1.645
-"""Standard deviations below the estimate of the fixed time, above which it is with a probability of 95 %."""
+"""Standard deviations from the estimate of the fixed time to the lower end of its 90 % interval."""
 
 _UNEVEN = 1.5
 """Multiple of the mean from which the largest slice shows that a part of the source cannot be divided."""
@@ -63,6 +65,7 @@ class SerialTime:
         interval: the batch interval, seconds.
         share: the serial part over the interval; W is at least as much.
         exceeds: whether that is too much, so that more executors cannot bring W to the target.
+        certain: whether what was timed is too much by itself, so that no other plan could disprove it.
         cause: what takes most of it.
         seconds: seconds that this takes of a batch.
         concentration: share of the records that the hottest key has, or the largest slice; None for other causes.
@@ -72,6 +75,7 @@ class SerialTime:
     interval: float
     share: float
     exceeds: bool
+    certain: bool
     cause: SerialCause
     seconds: float
     concentration: float | None
@@ -89,14 +93,13 @@ Parts = Mapping[SerialCause, float]
 """Seconds of a batch by cause."""
 
 
-def serial_parts(seen: Observation, bounds: Bounds, state_partitions: int, fixed: float, arrival: float) -> Parts:
-    """Return the serial seconds of a batch by cause, if it had the records that arrive in an interval.
+def serial_parts(seen: Observation, bounds: Bounds, state_partitions: int, arrival: float) -> Parts:
+    """Return the timed serial seconds of a batch by cause, if it had the records that arrive in an interval.
 
     Args:
         seen: the mean of some batches; they may have more records, after a hiccup.
         bounds: the most tasks that stages may have.
         state_partitions: tasks of the merge.
-        fixed: least seconds of a batch outside its stages; 0 if unknown.
         arrival: records per second that arrive.
     """
     if seen.idle:
@@ -115,15 +118,37 @@ def serial_parts(seen: Observation, bounds: Bounds, state_partitions: int, fixed
         SerialCause.SLOW_CHECKPOINT: seen.log_seconds or 0.0,
         SerialCause.SHORT_INTERVAL: seen.planning_seconds or 0.0,
     }
-    outside = sum(parts.get(cause, 0.0) for cause in (SerialCause.SLOW_SINK, SerialCause.UNDIVIDED_SOURCE))
-    timed = sum(steps.values()) + outside  # of which no stage's own clock sees all
-    steps[SerialCause.SHORT_INTERVAL] += max(fixed - timed, 0.0)
     return {cause: seconds for cause, seconds in (parts | steps).items() if seconds > 0}
 
 
+_OUTSIDE = (
+    SerialCause.SLOW_SINK,
+    SerialCause.UNDIVIDED_SOURCE,
+    SerialCause.SLOW_SOURCE,
+    SerialCause.SLOW_CHECKPOINT,
+    SerialCause.SHORT_INTERVAL,
+)
+"""Causes whose parts no stage's own clock sees all of, so that the fixed time includes them."""
+
+
+def untimed_seconds(seen: Observation, parts: Parts, fixed: float) -> float:
+    """Return the rest of the ``fixed`` seconds of a batch, after what was timed of them.
+
+    It is 0 if a step was not timed, as by drivers of older images: the rest would be due to that step, for all we know.
+    """
+    if None in (seen.source_seconds, seen.log_seconds, seen.planning_seconds, seen.sink_seconds):
+        return 0.0
+    return max(fixed - sum(parts.get(cause, 0.0) for cause in _OUTSIDE), 0.0)
+
+
 def least_fixed(model: BatchModel) -> float:
-    """Return the seconds of a batch outside its stages, which are more with a probability of 95 %."""
-    deviation = float(np.linalg.norm(model.spread[0])) / max(model.fixed, 1e-9)
+    """Return the least seconds of a batch outside its stages: the lower end of the 90 % interval of the estimate.
+
+    The interval is as much wider after few plans as that of predictions, which holds 88 % or more of batch times; of
+    the fixed time alone, this has not been measured. After plans with one number of executors it means nothing: what
+    executors divide and no clock sees, such as reading, looks fixed then.
+    """
+    deviation = float(np.linalg.norm(model.spread[0])) / max(model.fixed, 1e-9) * model.few_plans
     return model.fixed * math.exp(-_Z * deviation)
 
 
@@ -163,18 +188,19 @@ def _each(seconds: float | None, tasks: int) -> float:
 class SerialMemory:
     """The serial parts of the last observations, and whether they are too much.
 
-    They are once their median, of ``window`` observations, is above ``target``, until it is below ``target - step``.
+    They are once their median, of ``window`` observations, is above ``target``, until it is below ``target - step``;
+    and certainly so once that holds of the timed parts alone.
     """
 
     def __init__(self, target: float, step: float, window: int) -> None:
         self._target, self._step = target, step
-        self._recent: deque[tuple[dict[str, float], float | None, float | None]] = deque(maxlen=window)
-        self._exceeds = False
+        self._recent: deque[tuple[dict[str, float], float | None, float | None, float]] = deque(maxlen=window)
+        self._exceeds = self._certain = False
         self._cause: SerialCause | None = None
         self._interval = self._until = 0.0
 
-    def add(self, seen: Observation, parts: Parts) -> None:
-        """Record the parts of an observation."""
+    def add(self, seen: Observation, parts: Parts, untimed: float = 0.0) -> None:
+        """Record the timed parts of an observation, and the ``untimed`` seconds, which count as those of the driver."""
         if seen.interval != self._interval:
             self._recent.clear()
         self._interval, self._until = seen.interval, seen.until
@@ -182,11 +208,15 @@ class SerialMemory:
         whole = sum(shares.values())
         most = seen.utilization / whole if whole > seen.utilization else 1.0  # parts of a batch are within it
         shares = {cause: share * most for cause, share in shares.items()}
-        self._recent.append((shares, seen.hottest_key, seen.largest_slice))
+        rest = max(min(untimed / seen.interval, seen.utilization - sum(shares.values())), 0.0)
+        if rest:
+            shares[SerialCause.SHORT_INTERVAL] = shares.get(SerialCause.SHORT_INTERVAL, 0.0) + rest
+        self._recent.append((shares, seen.hottest_key, seen.largest_slice, rest))
         if len(self._recent) < (self._recent.maxlen or 0):
             return
-        share = self._share()
-        self._exceeds = share > (self._target - self._step if self._exceeds else self._target)
+        self._exceeds = self._is_above(self._share(), self._exceeds)
+        timed = statistics.median(sum(shares.values()) - rest for shares, _, _, rest in self._recent)
+        self._certain = self._is_above(timed, self._certain)
         self._cause = self._largest()
 
     @property
@@ -198,17 +228,21 @@ class SerialMemory:
             self._interval,
             self._share(),
             self._exceeds,
+            self._certain,
             self._cause,
             self._of(self._cause) * self._interval,
             self._concentration(),
             self._until,
         )
 
+    def _is_above(self, share: float, already: bool) -> bool:
+        return share > (self._target - self._step if already else self._target)
+
     def _share(self) -> float:
-        return statistics.median(sum(shares.values()) for shares, _, _ in self._recent)
+        return statistics.median(sum(shares.values()) for shares, *_ in self._recent)
 
     def _of(self, cause: str) -> float:
-        return statistics.median(shares.get(cause, 0.0) for shares, _, _ in self._recent)
+        return statistics.median(shares.get(cause, 0.0) for shares, *_ in self._recent)
 
     def _largest(self) -> SerialCause:
         largest = max(SerialCause, key=self._of)
@@ -225,13 +259,14 @@ class SerialMemory:
         return {
             "recent": [list(one) for one in self._recent],
             "exceeds": self._exceeds,
+            "certain": self._certain,
             "cause": self._cause and str(self._cause),
             "times": [self._interval, self._until],
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what ``save`` returned."""
-        self._recent.extend((dict(shares), hottest, largest) for shares, hottest, largest in saved["recent"])
-        self._exceeds = saved["exceeds"]
+        self._recent.extend((dict(shares), *others) for shares, *others in saved["recent"])
+        self._exceeds, self._certain = saved["exceeds"], saved["certain"]
         self._cause = SerialCause(saved["cause"]) if saved["cause"] else None
         self._interval, self._until = saved["times"]

@@ -87,7 +87,7 @@ def test_explain_shows_all_parts_of_a_decision():
 
 
 def test_what_more_executors_cannot_help_is_in_every_view():
-    serial = SerialTime(2.0, 1.2, True, SerialCause.HOT_KEY, 1.9, 0.4, NOW.timestamp())
+    serial = SerialTime(2.0, 1.2, True, True, SerialCause.HOT_KEY, 1.9, 0.4, NOW.timestamp())
     shown = drawn(explain_screen.screen("trips-by-cell", replace(decision(), serial=serial), NOW))
     text = "serial part 2.40 s of a batch do not become shorter with more executors, W 1.20"
     assert text in " ".join(shown.split())

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from millrace_api.model.deployment import Algorithm
+from millrace_api.model.streamquery import OutputSpec
 from millrace_operator.lifecycle.autoscaling.ineffective import ineffective_text
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.serial_time import SerialCause, SerialTime
@@ -120,16 +121,34 @@ FIELDS = {
 
 @pytest.mark.parametrize("cause", SerialCause)
 def test_every_cause_has_its_figures_and_the_field_to_write(cause):
-    text = ineffective_text(spec(), SerialTime(2.0, 1.2, True, cause, 1.9, 0.4, 0.0))
+    text = ineffective_text(spec(), SerialTime(2.0, 1.2, True, True, cause, 1.9, 0.4, 0.0))
     assert FIELDS[cause] in text
     assert "2.40 s of a batch" in text
-    assert "1.90 s of it" in text
+    assert "1.90 s of it; " in text
+    assert text.count("; ") == 1
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)
 def test_the_remedy_for_a_hot_key_is_none_that_the_query_has_already(algorithm):
     there = spec()
     there = there.model_copy(update={"partitioner": there.partitioner.model_copy(update={"algorithm": algorithm})})
-    text = ineffective_text(there, SerialTime(2.0, 1.2, True, SerialCause.HOT_KEY, 1.9, 0.4, 0.0))
+    text = ineffective_text(there, SerialTime(2.0, 1.2, True, True, SerialCause.HOT_KEY, 1.9, 0.4, 0.0))
     is_split = algorithm in ("wchoices", "shuffle", "python")
     assert ("write spec.partitioner.algorithm: wchoices" in text) is not is_split
+    assert "batchInterval" not in text  # an interval twice as long has twice the records of the key
+
+
+FINAL = OutputSpec.model_validate({"emit": "OnWindowClose", "sink": {"files": {"path": "s3a://results/final"}}})
+
+
+def test_a_longer_interval_helps_a_sink_only_if_its_time_is_not_that_of_its_records():
+    text = ineffective_text(spec(), SerialTime(2.0, 1.2, True, True, SerialCause.SLOW_SINK, 1.9, None, 0.0))
+    assert "spec.sink.console writes for 1.90 s of it" in text
+    assert "if its time does not grow with the records, write a longer spec.batchInterval" in text
+
+
+def test_of_several_outputs_the_slow_one_is_not_known_and_all_are_named():
+    both = spec().model_copy(update={"additional_outputs": {"final": FINAL}})
+    text = ineffective_text(both, SerialTime(2.0, 1.2, True, True, SerialCause.SLOW_SINK, 1.9, None, 0.0))
+    assert "the outputs spec.sink.console and spec.additionalOutputs.final.sink.files write for 1.90 s of it" in text
+    assert "one of the outputs" in text

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from millrace_operator.scaling.decision import learned
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.serial_time import SerialCause, SerialMemory, serial_parts
@@ -75,11 +76,78 @@ def test_without_the_measurement_nothing_is_said(cause):
     assert found is None or found.cause is not cause or not found.exceeds
 
 
+STEPS = ("latest_offset", "get_batch", "wal_commit", "commit", "planning", "sink")
+TIMED = {f"{name}_seconds_total": 0.01 for name in STEPS}
+"""A driver that reports all steps of a batch, none of which takes long."""
+
+
 def test_what_the_driver_does_unseen_follows_from_what_batches_cost():
-    job = replace(ONE_OF_EACH[SerialCause.SHORT_INTERVAL], totals={}, each={})
-    found = job.steps(scaler(), 60)[-1].serial
-    assert (found.cause, found.exceeds) == (SerialCause.SHORT_INTERVAL, True)
-    assert found.seconds < job.fixed
+    job = Measured(**SMALL, fixed=2.6, each=TIMED)
+    decisions = job.steps(scaler(), 40)
+    begun = next(each for each in decisions if each.serial and each.serial.exceeds)
+    assert (begun.serial.cause, begun.serial.certain) == (SerialCause.SHORT_INTERVAL, False)
+    assert begun.serial.seconds < job.fixed
+    assert len({each.before.executors for each in decisions if each.time <= begun.time}) > 1  # one plan shows nothing
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_an_older_driver_does_not_time_is_not_taken_for_its_planning(step):
+    older = {name: seconds for name, seconds in TIMED.items() if not name.startswith(step)}
+    decisions = Measured(**SMALL, fixed=2.6, each=older).steps(scaler(), 25)
+    assert len({each.plan.executors for each in decisions}) > 1
+    assert not any(each.serial and each.serial.exceeds for each in decisions)
+
+
+@dataclass
+class BarelyTimed(Measured):
+    """A job whose tasks have clocks that see only a ``share`` of their time, as if the rest were reading."""
+
+    share: float = 1.0
+
+    def answer(self, ready):
+        reported = super().answer(ready)
+        stages = ("route_seconds_total", "combine_seconds_total", "merge_seconds_total")
+        return replace(reported, **{name: getattr(reported, name) * self.share for name in stages})
+
+
+def barely_timed(share):
+    """A job that two executors are far too few for: W is 2.2, and only 0.2 s of a batch are fixed."""
+    return BarelyTimed(rate=60_000.0, each=TIMED, share=share)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.1])
+def test_what_one_plan_makes_look_fixed_is_no_finding_and_a_lifted_quota_is_used(share):
+    mind, job = scaler(), barely_timed(share)
+    held = job.steps(mind, 40, executors_quota=2)
+    assert {each.plan.executors for each in held} == {2}
+    assert not any(each.serial and each.serial.exceeds for each in held)
+    free = job.steps(mind, 40)
+    assert max(each.plan.executors for each in free) > 4
+
+
+def test_a_wrong_estimate_of_what_was_not_timed_keeps_no_executors_away(monkeypatch):
+    """Only a plan that has not run could disprove it, so that one is tried."""
+    monkeypatch.setattr(learned, "least_fixed", lambda model: 3.0)
+    mind, job = scaler(), barely_timed(0.25)
+    job.plan = Shape(1, 2, 2)
+    for rate, steps in ((8_000.0, 20), (14_000.0, 15), (60_000.0, 40)):
+        job.rate = rate
+        held = job.steps(mind, steps, executors_quota=2)[-1]
+    assert mind.calibration.executors == {1, 2}
+    assert (held.plan.executors, held.serial.exceeds, held.serial.certain) == (2, True, False)
+    assert max(each.plan.executors for each in job.steps(mind, 20)) > 4
+
+
+def test_what_was_not_timed_is_no_certainty():
+    memory, job = SerialMemory(0.9, 0.1, 6), TrueJob()
+    for timed, certain in ((6.0, False), (9.5, True), (8.5, True), (6.0, False), (8.5, False)):
+        for _ in range(6):
+            seen = job.observe(Shape(2, 4, 4), 1000, seconds=12.0)
+            memory.add(seen, {SerialCause.SLOW_SINK: timed}, 4.0)
+        assert (memory.found.exceeds, memory.found.certain) == (True, certain)
+        again = SerialMemory(0.9, 0.1, 6)
+        again.restore(memory.save())
+        assert again.found == memory.found
 
 
 def test_a_trial_is_what_happens_without_the_measurement():
@@ -140,7 +208,7 @@ def test_even_keys_and_as_many_records_are_scaled_as_ever():
 def parts(hottest, **changes):
     """The parts of a job of which one key has 40 % of the records, whose workers report ``hottest``."""
     seen = TrueJob(hot=0.4, **changes).observe(Shape(4, 16, 4), 400_000, hottest_key=hottest, keys=2000)
-    return serial_parts(seen, BOUNDS, 4, 0.0, 40_000.0), seen
+    return serial_parts(seen, BOUNDS, 4, 40_000.0), seen
 
 
 def test_a_key_is_hot_only_if_counts_and_loads_agree():
@@ -151,13 +219,13 @@ def test_a_key_is_hot_only_if_counts_and_loads_agree():
     unknown, _ = parts(None)
     assert SerialCause.HOT_KEY not in unknown
     split = replace(seen, imbalance=0.05)  # by an algorithm that splits it
-    assert SerialCause.HOT_KEY not in serial_parts(split, BOUNDS, 4, 0.0, 40_000.0)
+    assert SerialCause.HOT_KEY not in serial_parts(split, BOUNDS, 4, 40_000.0)
 
 
 def test_records_that_are_only_caught_up_do_not_count():
     _, seen = parts(0.4)
-    twice = serial_parts(seen, BOUNDS, 4, 0.0, seen.rows / seen.interval / 2)
-    once = serial_parts(seen, BOUNDS, 4, 0.0, seen.rows / seen.interval)
+    twice = serial_parts(seen, BOUNDS, 4, seen.rows / seen.interval / 2)
+    once = serial_parts(seen, BOUNDS, 4, seen.rows / seen.interval)
     assert twice[SerialCause.HOT_KEY] == pytest.approx(once[SerialCause.HOT_KEY] / 2)
 
 

@@ -46,7 +46,7 @@ def ineffective_text(spec: Spec, serial: SerialTime) -> str:
     what, remedy = _WORDS[serial.cause](spec, serial)
     return (
         f"more executors cannot bring W to {spec.scaling.target:g}, since {whole:.2f} s of a batch do not become "
-        f"shorter with them, at an interval of {serial.interval:g} s: {what} {serial.seconds:.2f} s of it: {remedy}"
+        f"shorter with them, at an interval of {serial.interval:g} s: {what} {serial.seconds:.2f} s of it; {remedy}"
     )
 
 
@@ -57,10 +57,10 @@ def _hot_key(spec: Spec, serial: SerialTime) -> tuple[str, str]:
     what = f"one key has {serial.concentration or 0.0:.0%} of the records, whose worker takes"
     algorithm = spec.partitioner.algorithm
     if algorithm in _SPLITS_EVENLY:
-        return what, "group by a finer key first, or write a longer spec.batchInterval"
+        return what, "group by a finer key first"
     if algorithm is Algorithm.PYTHON:
         return what, "let the class of spec.partitioner.parameters place this key on more workers"
-    kept = "; auto keeps it whole" if algorithm is Algorithm.AUTO else f", instead of {algorithm}"
+    kept = " (auto keeps it whole)" if algorithm is Algorithm.AUTO else f", instead of {algorithm}"
     return what, f"write spec.partitioner.algorithm: wchoices, which splits it among all workers{kept}"
 
 
@@ -92,8 +92,15 @@ def _few_state_partitions(spec: Spec, serial: SerialTime) -> tuple[str, str]:
 
 
 def _slow_sink(spec: Spec, serial: SerialTime) -> tuple[str, str]:
-    kind = f"spec.sink.{spec.sink.kind}"
-    return f"{kind} writes for", f"make what {kind} writes to faster, or write a longer spec.batchInterval"
+    fields = [
+        f"{'spec.sink' if field == 'spec' else f'{field}.sink'}.{output.sink.kind}"
+        for field, output in spec.outputs.items()
+    ]
+    longer = "if its time does not grow with the records, write a longer spec.batchInterval"
+    if len(fields) == 1:
+        return f"{fields[0]} writes for", f"make what it writes to faster or, {longer}"
+    names = f"{', '.join(fields[:-1])} and {fields[-1]}"
+    return f"the outputs {names} write for", f"make what the slowest one of the outputs writes to faster or, {longer}"
 
 
 def _slow_source(spec: Spec, serial: SerialTime) -> tuple[str, str]:

@@ -103,6 +103,11 @@ class Calibration:
         """Whether there are enough observations to predict."""
         return self._count >= _MIN_OBSERVATIONS
 
+    @property
+    def executors(self) -> frozenset[int]:
+        """Numbers of executors that the remembered batches ran on."""
+        return frozenset(shape.executors for shape in self._remembered)
+
     def model(self) -> BatchModel:
         """Return the current model; without observations it is the prior.
 
@@ -118,7 +123,9 @@ class Calibration:
         newest, fitted = self._newest, self._fitted
         if newest is fitted:
             return False
-        if newest is None or fitted is None or newest.first or newest.seen.plan != fitted.seen.plan:
+        if newest is None or fitted is None or newest.first:
+            return True
+        if (newest.seen.epoch, newest.seen.plan) != (fitted.seen.epoch, fitted.seen.plan):
             return True
         if newest.number - fitted.number >= _REFIT or len(self._remembered[newest.seen.plan]) < PER_SHAPE:
             return True

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..batch_time.calibration import Calibration
 from ..observation import Observation
-from ..serial_time import SerialMemory, least_fixed, serial_parts
+from ..serial_time import SerialMemory, least_fixed, serial_parts, untimed_seconds
 from ..shape import Bounds
 from ..zones import Zone, Zones
 from .changes import ChangeMemory, ChangeOutcome
@@ -83,11 +83,16 @@ class Learned:
         return outcome
 
     def _learn_serial(self, seen: Observation) -> None:
-        """Record the serial parts of batches; fits are for those alone that may have too much of them."""
-        settings, partitions = self._settings, self.calibration.state_partitions
-        close = seen.utilization > settings.target - settings.step and self.calibration.ready
-        fixed = least_fixed(self.calibration.model()) if close else 0.0
-        self.serial.add(seen, serial_parts(seen, self._bounds, partitions, fixed, self.demand.level))
+        """Record the serial parts of batches; fits are for those alone that may have too much of them.
+
+        What is not timed counts only once batches have run on other numbers of executors too: see ``least_fixed``.
+        """
+        settings, calibration = self._settings, self.calibration
+        parts = serial_parts(seen, self._bounds, calibration.state_partitions, self.demand.level)
+        close = seen.utilization > settings.target - settings.step and calibration.ready
+        compared = close and len(calibration.executors) > 1
+        untimed = untimed_seconds(seen, parts, least_fixed(calibration.model())) if compared else 0.0
+        self.serial.add(seen, parts, untimed)
 
     def expect(self, seen: Observation, now: float) -> Expected:
         """Record what the forecast asks for, once per observation, and return it.

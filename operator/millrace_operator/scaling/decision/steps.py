@@ -79,9 +79,12 @@ class Case:
 
     @property
     def serial_exceeds(self) -> bool:
-        """Whether the serial part of batches alone takes W above the target, whatever the number of executors."""
+        """Whether the timed serial part of batches alone takes W above the target, whatever the number of executors.
+
+        With what was not timed, it may be more. That rests on the plans that have run, and so keeps none from a trial.
+        """
         serial = self.learned.serial.found
-        return serial is not None and serial.exceeds
+        return serial is not None and serial.certain
 
     @property
     def settled(self) -> bool:
