@@ -96,13 +96,15 @@ def with_next_version(
 ) -> list[Manifest]:
     """Return the desired objects, of which the plan's ConfigMap names the version that the driver in its pod is to run.
 
-    That is as long as the pod was created from another one: its container may start again at any time. The template of
-    the next pod comes first. Without a version the entry is emptied, see ``requested_snapshots.with_request``.
+    That is as long as the pod was created from another one, as its container may start again at any time, or as it runs
+    another one. The template of the next pod comes first. Without a version the entry is emptied, see
+    ``requested_snapshots.with_request``.
     """
     pod, text = observed.objects.get(("Pod", observed.owner.driver_pod)), ""
     of_template = "" if pod is None else (pod["metadata"].get("annotations") or {}).get(REVISION, "")
     follows = takes_over or observed.revision == target.revision
-    if pod is not None and of_template != target.revision == observed.revision_to_run and follows:
+    is_other = not of_template == observed.revision == target.revision
+    if pod is not None and is_other and target.revision == observed.revision_to_run and follows:
         names = (each["metadata"]["name"] for each in desired if each["kind"] == "ConfigMap")
         name = next(name for name in names if observed.owner.is_configuration(name))
         text = NextVersion(pod=pod["metadata"]["uid"], revision=target.revision, configuration=name).to_json()

@@ -164,6 +164,25 @@ def test_one_version_takes_over_after_the_other_in_one_pod(healthy: Cluster) -> 
     assert not is_drained(healthy)
 
 
+def test_the_version_of_the_pod_takes_over_again_from_the_one_that_followed_it(healthy: Cluster) -> None:
+    pod, mounted = healthy.pod["metadata"]["uid"], healthy.configuration()["metadata"]["name"]
+    old = healthy.status.revision
+    takes_over(healthy, CHANGED)
+    assert compared(healthy, BASE + SHADOW) == old
+    assert template(healthy) == old
+    assert (named_in(healthy).revision, named_in(healthy).configuration) == (old, mounted)
+    runs_version(healthy, old)
+    assert not next_version(healthy), "a container that starts again runs what its pod mounts"
+    status = runs_version(healthy, old, computes_since=stamp(healthy.time))
+    assert (status.phase, status.driver.revision) == ("Running", old)
+    healthy.pass_time(seconds=61)
+    runs_version(healthy)  # the container has started again
+    status = healthy.pass_time(hours=1)
+    assert (status.phase, status.driver.revision) == ("Running", old)
+    assert healthy.pod["metadata"]["uid"] == pod
+    assert not is_drained(healthy)
+
+
 @pytest.mark.parametrize(
     "change",
     [

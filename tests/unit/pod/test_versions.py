@@ -121,6 +121,24 @@ def test_a_version_computes_since_its_first_batch(api: ConfigMaps, driver: Drive
     assert driver.report.computes_since == since
 
 
+def test_the_mounted_version_takes_over_again_from_the_one_that_followed_it(api: ConfigMaps, tmp_path: Path) -> None:
+    driver, back = Driver(api, tmp_path / "mounted"), named(api.put("mounted"), "old")
+    driver.versions.adopt(named(api.put("SELECT 2")))
+    driver.versions.take_next()
+    driver.versions.adopt(back)
+    version = driver.versions.take_next()
+    assert version is not None
+    assert (driver.gave_way, version.query, driver.report.revision) == (1, "mounted", "old")
+    reported = {RUNNING_VERSION_KEY: driver.report.to_json()}
+    restarted = Driver(api, tmp_path / "mounted")
+    assert restarted.versions.first({**back, **reported}).revision == "old", "before the operator has seen the report"
+    driver.versions.adopt({NEXT_VERSION_KEY: "", **reported})
+    assert driver.versions.take_next() is None
+    restarted = Driver(api, tmp_path / "mounted")
+    first = restarted.versions.first({NEXT_VERSION_KEY: "", **reported})
+    assert (first.revision, first.file.read_text(), restarted.report) == ("", "mounted", RunningVersion(pod=POD))
+
+
 @pytest.mark.parametrize(
     "found", [{}, {NEXT_VERSION_KEY: ""}, {NEXT_VERSION_KEY: "{"}, named("trips-query-0123456789", pod="another pod")]
 )
