@@ -218,6 +218,26 @@ def test_the_report_of_an_earlier_pod_says_nothing(healthy: Cluster) -> None:
     assert is_drained(healthy)
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-99-99T99:99:99Z",
+        "9999-12-31T23:59:59Z",
+        "9999-12-31T23:59:59-14:00",
+        "0001-01-01T00:00:00+14:00",
+        "2100-01-01T00:00:00Z",
+    ],
+)
+@pytest.mark.parametrize("field", ["time", "computes_since"])
+def test_a_report_with_an_impossible_time_says_nothing(healthy: Cluster, field: str, time: str) -> None:
+    revision = healthy.status.revision
+    status = runs_version(healthy, "another", **{field: time})
+    assert (status.phase, status.driver.revision) == ("Running", revision)
+    healthy.delete()
+    healthy.settle()
+    assert healthy.query is None
+
+
 def test_a_plain_replacement_is_none_of_it(healthy: Cluster) -> None:
     healthy.put(CHANGED.replace("mode: Shadow", "mode: Replace"))
     healthy.settle()
