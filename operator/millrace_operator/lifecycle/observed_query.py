@@ -422,5 +422,6 @@ def _readable(read: Callable[[], Found]) -> Found | None:
     """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
     try:
         return read()
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # pydantic's ValidationError is a ValueError
+    # pydantic's ValidationError is a ValueError
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from millrace_api.model.deployment import Placement
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import DRIVER, Spec
 from millrace_api.model.takeover import NEXT_VERSION_KEY, NextVersion
 
 from ..resources.manifests import to_json
@@ -86,9 +86,20 @@ def takeover_due(observed: ObservedQuery, target: DriverTarget) -> datetime | No
     return parse_time(status.revision_time) + TAKEOVER_WITHIN
 
 
-def differ_in_query_alone(before: Iterable[Manifest], after: Iterable[Manifest], owner: Owner) -> bool:
-    """Return whether the objects of two versions are the same but for the query document and the names that follow."""
-    return _comparable(before, owner) == _comparable(after, owner)
+def runs_as(observed: ObservedQuery, before: list[Manifest], after: list[Manifest]) -> bool:
+    """Return whether the driver could be that of the objects ``after``, but for its query document and their names.
+
+    They are compared with the objects of what it runs, ``before``, and with its pod. That may be of an earlier operator
+    with another default image: then the version was compared in the new one.
+    """
+    pod, owner = observed.driver, observed.owner
+    mounted = observed.objects.get(("ConfigMap", observed.configuration or ""))
+    if pod is None or mounted is None or _comparable(before, owner) != _comparable(after, owner):
+        return False
+    (wanted,) = (each for each in after if owner.is_configuration(each["metadata"]["name"]))
+    (follows,) = (each for each in after if (each["kind"], each["metadata"]["name"]) == ("StatefulSet", owner.driver))
+    same_files = _without_document(mounted, owner)["data"] == _without_document(wanted, owner)["data"]
+    return same_files and _image(pod) == _image(follows["spec"]["template"])
 
 
 def with_next_version(
@@ -132,6 +143,11 @@ def _comparable(manifests: Iterable[Manifest], owner: Owner) -> list[Any]:
     return [_without_version(each, owner, names) for each in found if each["metadata"]["name"] != owner.plan]
 
 
+def _image(template: Mapping[str, Any]) -> str | None:
+    """Return the image of the driver's container in a pod or its template."""
+    return next((each.get("image") for each in template["spec"]["containers"] if each["name"] == DRIVER), None)
+
+
 def _without_version(manifest: Manifest, owner: Owner, names: Iterable[str]) -> Mapping[str, Any]:
     text = to_json(_without_document(manifest, owner))
     for name in names:
@@ -142,7 +158,9 @@ def _without_version(manifest: Manifest, owner: Owner, names: Iterable[str]) -> 
 def _without_document(manifest: Manifest, owner: Owner) -> Manifest:
     metadata = manifest["metadata"]
     if owner.is_configuration(metadata["name"]):
-        return manifest | {"data": {name: text for name, text in manifest["data"].items() if name != _QUERY_FILE}}
+        return manifest | {
+            "data": {name: text for name, text in (manifest.get("data") or {}).items() if name != _QUERY_FILE}
+        }
     if manifest["kind"] != "StatefulSet" or metadata["name"] != owner.driver:
         return manifest
     template = manifest["spec"]["template"]

@@ -12,7 +12,7 @@ from millrace_operator.lifecycle.takeover import IN_PROCESS, TAKEOVER_WITHIN
 from millrace_operator.resources.spec_changes import EFFECTS
 from unit.resources.cases import SMALLEST
 
-from .cluster import POD, SET, Cluster, stamp
+from .cluster import POD, SET, Cluster, copied, stamp
 
 PLAN = ("ConfigMap", "trips-by-cell-plan")
 REVISION = "millrace.io/revision"
@@ -236,6 +236,64 @@ def test_a_report_with_an_impossible_time_says_nothing(healthy: Cluster, field: 
     healthy.delete()
     healthy.settle()
     assert healthy.query is None
+
+
+def test_a_pod_with_another_image_than_that_of_the_comparison_is_replaced(healthy: Cluster) -> None:
+    healthy.image = "example.org/jobs:2"
+    healthy.start_operator()
+    healthy.settle()
+    compared(healthy, CHANGED)
+    assert is_drained(healthy)
+    assert healthy.pod["spec"]["containers"][0]["image"] == healthy.image
+    assert not next_version(healthy)
+
+
+def test_a_pod_that_mounts_another_configuration_than_the_query_document_explains_is_replaced(
+    healthy: Cluster,
+) -> None:
+    before = copied(healthy.configuration())
+    before["metadata"] |= {"name": "trips-by-cell-query-0123456789", "uid": "of an earlier operator"}
+    before["data"]["spark-defaults.conf"] = "spark.cleaner.ttl 1"
+    pod = copied(healthy.pod)
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "query"]
+    volume["configMap"]["name"] = before["metadata"]["name"]
+    healthy.objects |= {("ConfigMap", before["metadata"]["name"]): before, POD: pod}
+    healthy.start_operator()
+    compared(healthy, CHANGED)
+    assert is_drained(healthy)
+    assert not next_version(healthy)
+
+
+def not_ready(cluster: Cluster) -> None:
+    """Let the driver's readiness probe fail."""
+    shown = copied(cluster.pod["status"])
+    shown["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": stamp(cluster.time)}]
+    cluster.pod_shows(**shown)
+
+
+def test_a_driver_that_is_not_ready_between_both_versions_has_its_time(healthy: Cluster) -> None:
+    new = compared(healthy, CHANGED)
+    not_ready(healthy)
+    healthy.pass_time(seconds=TAKEOVER_WITHIN.seconds - 1)
+    assert named_in(healthy).revision == new
+    assert healthy.condition("Progressing").reason == "TakingOver"
+    assert not is_drained(healthy)
+    healthy.pass_time(seconds=2)
+    assert is_drained(healthy)
+
+
+def test_a_driver_whose_container_ends_before_it_reports_is_replaced(healthy: Cluster) -> None:
+    compared(healthy, CHANGED)
+    healthy.pod_fails()
+    assert is_drained(healthy)
+
+
+def test_a_driver_that_is_not_ready_begins_no_takeover(healthy: Cluster) -> None:
+    healthy.put(CHANGED)
+    healthy.settle()
+    not_ready(healthy)
+    compared(healthy, CHANGED)
+    assert is_drained(healthy)
 
 
 def test_a_plain_replacement_is_none_of_it(healthy: Cluster) -> None:
