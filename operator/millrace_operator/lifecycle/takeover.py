@@ -32,7 +32,7 @@ from ..resources.shadow import COMPARED
 from ..resources.spec_changes import REVISION, replaced_fields
 from .conditions import ProgressingReason, parse_time
 from .observed_query import ObservedQuery
-from .pods.driver_health import ready_since
+from .pods.driver_health import ready_since, states
 from .shadow import is_asked_for, is_passed
 from .target import DriverTarget, runs_healthy
 
@@ -57,7 +57,7 @@ def may_take_over(observed: ObservedQuery, target: DriverTarget, now: datetime) 
     if upgrade is None or upgrade.revision != target.revision or not is_asked_for(target.query.spec):
         return False
     pod, running = observed.driver, observed.running_version
-    if pod is None or running is None or not observed.wants_pods or ready_since(pod) is None:
+    if pod is None or running is None or not observed.wants_pods or not _is_ready(pod, observed, target):
         return False
     if observed.partitioner_set is not None:  # its replicas read the document of the next pod
         return False
@@ -69,6 +69,19 @@ def may_take_over(observed: ObservedQuery, target: DriverTarget, now: datetime) 
         and not is_late
         and can_be_followed(observed.healthy[1], target.query.spec)
     )
+
+
+def _is_ready(pod: Manifest, observed: ObservedQuery, target: DriverTarget) -> bool:
+    """Return whether the driver is ready; or once it may have begun the takeover, whether its container runs.
+
+    It is not ready from the end of the old version to the first batch of the new one, which it reports in between.
+    """
+    if "deletionTimestamp" in pod["metadata"]:
+        return False
+    if takeover_due(observed, target) is None or observed.revision_to_run != target.revision:
+        return ready_since(pod) is not None
+    found = [each.get("state") or {} for each in states(pod, DRIVER)]
+    return not any("waiting" in each or "terminated" in each for each in found)
 
 
 def can_be_followed(before: Spec, after: Spec) -> bool:
