@@ -52,7 +52,7 @@ from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.pending_watch import PendingWatch
-from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
+from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans, plan_origin
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.prepared_query import PreparedQuery, checked_query, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
@@ -251,8 +251,10 @@ class Job:
 
     def _end_spark(self, spark: SparkSession) -> None:
         if not self.gives_way:
-            self.platform.close()
-            stop(spark)
+            try:
+                self.platform.close()
+            finally:
+                stop(spark)
 
     def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
         """Put together the run loop and what watches it, and serve metrics, probes and the page."""
@@ -301,7 +303,7 @@ class Job:
             accepted=partial(setup.display.started, facts),
             began=setup.display.began,
         )
-        origin, output = self._plan_origin(setup.given), prepared.sink.place
+        origin, output = plan_origin(setup.given, self.platform, self.query.name), prepared.sink.place
         self._history.started(chooses=auto is not None, plan_origin=origin, output=output)
         return self._run, observer
 
@@ -320,14 +322,6 @@ class Job:
             key=() if prepared.lookups is None else prepared.lookups.key,
             lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
         )
-
-    def _plan_origin(self, given: PlanSource | None) -> str:
-        """Return a sentence that says where plans come from; empty if the run makes its own."""
-        if given is None:
-            return ""
-        if isinstance(self.platform, OneProcess):
-            return "The plan file chooses it."
-        return f"The operator chose it; kubectl describe sq {self.query.name} shows why."
 
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""

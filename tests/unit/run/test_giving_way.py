@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ import yaml
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.commands.run import run_job
+from millrace_jobs.run import job as module
 from millrace_jobs.run.job import Job
+from millrace_jobs.run.platform import OneProcess
 from unit.api.documents import MINIMAL
 
 
@@ -103,8 +106,25 @@ def test_a_version_that_fails_ends_the_process_with_its_error() -> None:
     assert happened[-1] == "new closed"
 
 
+def minimal() -> StreamQuery:
+    return StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
+
+
+def test_spark_is_stopped_although_the_platform_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(OneProcess):
+        def close(self) -> None:
+            raise OSError("away")
+
+    stopped: list[Any] = []
+    monkeypatch.setattr(module, "stop", stopped.append)
+    spark: Any = SimpleNamespace()
+    with pytest.raises(OSError, match="away"):
+        Job(minimal(), Broken())._end_spark(spark)
+    assert stopped == [spark]
+
+
 def test_a_version_that_takes_over_counts_as_alive_while_it_starts() -> None:
-    query = StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
+    query = minimal()
     assert not Job(query)._starting().ok, "a pod's startup probe waits for the first one"
     assert Job(query, starts_within=60.0)._starting().ok
     after = Job(query)
