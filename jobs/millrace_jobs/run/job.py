@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -136,6 +137,8 @@ class Job:
 
     stop_requested: bool = False
     _gives_way: bool = False
+    _has_ended: bool = False
+    _ending: threading.Lock = field(default_factory=threading.Lock)
     _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
@@ -169,8 +172,11 @@ class Job:
             self._run_phases(setup)
             if not self._history.snapshot().outcome:  # it was stopped before its first batch
                 self._history.ended("drained")
+            with self._ending:
+                self._has_ended = True
         except BaseException as error:
-            self._gives_way = False
+            with self._ending:
+                self._has_ended, self._gives_way = True, False
             self._health.failed(str(error))
             self._history.failed(error)
             self._history.ended("failed")  # after the reason, which the page and the record show with it
@@ -418,9 +424,12 @@ class Job:
         return self._gives_way and not self.stop_requested
 
     def give_way(self) -> None:
-        """Request an end after the running batch, after which another version of the query takes over."""
+        """Request an end after the running batch, for another version of the query; a run that ends has none to give."""
         assert self._run is not None
-        self._gives_way = True
+        with self._ending:
+            if self._has_ended or self.stop_requested:
+                return
+            self._gives_way = True
         self._run.drain("ending after the running batch: another version of the query takes over")
 
     def _remove_workspace(self) -> None:

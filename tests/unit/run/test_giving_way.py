@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,6 +109,23 @@ def test_a_version_that_fails_ends_the_process_with_its_error() -> None:
 
 def minimal() -> StreamQuery:
     return StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
+
+
+@pytest.mark.parametrize("error", [None, MillraceError(Problem("no such column", "write another one"))])
+def test_a_run_that_has_ended_gives_way_to_none(monkeypatch: pytest.MonkeyPatch, error: MillraceError | None) -> None:
+    """Its Spark is about to be stopped, or is by now."""
+    job, drained = Job(minimal()), list[str]()
+
+    def phases(_: Any) -> None:
+        monkeypatch.setattr(job, "_run", SimpleNamespace(drain=lambda why, **_: drained.append(why)))
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(job, "_run_phases", phases)
+    with job, suppress(MillraceError):
+        job.run()
+    job.give_way()
+    assert (job.gives_way, drained) == (False, [])
 
 
 def test_spark_is_stopped_although_the_platform_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
