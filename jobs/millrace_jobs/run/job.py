@@ -430,7 +430,7 @@ class Job:
             if self._has_ended or self.stop_requested:
                 return
             self._gives_way = True
-        self._run.drain("ending after the running batch: another version of the query takes over")
+        self._run.drain("ending after the running batch: another version of the query takes over", hands_over=True)
 
     def _remove_workspace(self) -> None:
         """Remove the workspace; Spark may have its files there, and goes on if another version takes over."""
