@@ -138,6 +138,7 @@ class Job:
     stop_requested: bool = False
     _gives_way: bool = False
     _has_ended: bool = False
+    _follows: bool = False
     _ending: threading.Lock = field(default_factory=threading.Lock)
     _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -416,6 +417,7 @@ class Job:
         """Take over from a job that has given way, with its Spark and the folder of its notes."""
         # with another folder in their environment, Spark would start other processes beside those that executors have
         self.grace, self.notes = before.grace, before.notes
+        self._follows = True
         self.starts_within = 300.0  # as long as a pod's startup probe gives a driver
 
     @property
@@ -433,8 +435,8 @@ class Job:
         self._run.drain("ending after the running batch: another version of the query takes over", hands_over=True)
 
     def _remove_workspace(self) -> None:
-        """Remove the workspace; Spark may have its files there, and goes on if another version takes over."""
-        if self.gives_way:
+        """Remove the workspace; that of the first job has Spark's files, and notes, if another version takes over."""
+        if self.gives_way and not self._follows:
             atexit.register(shutil.rmtree, self._workspace, ignore_errors=True)
         else:
             shutil.rmtree(self._workspace, ignore_errors=True)

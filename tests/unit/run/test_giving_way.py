@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +32,7 @@ class Played:
         self.stop_requested = self.is_starting = False
         self.grace = 0.0
         self.signalled = False
+        self.at_run: Callable[[], None] = lambda: None
 
     @property
     def gives_way(self) -> bool:
@@ -45,6 +49,7 @@ class Played:
 
     def run(self) -> None:
         self._happened.append(f"{self.name} runs")
+        self.at_run()
         if self.signalled:
             os.kill(os.getpid(), signal.SIGTERM)
         if self._fails:
@@ -126,6 +131,33 @@ def test_a_run_that_has_ended_gives_way_to_none(monkeypatch: pytest.MonkeyPatch,
         job.run()
     job.give_way()
     assert (job.gives_way, drained) == (False, [])
+
+
+def test_only_the_first_job_leaves_its_workspace_to_the_spark_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda _, folder, **__: kept.append(folder))
+    first, second = Job(minimal()), Job(minimal())
+    for before, job in ((None, first), (first, second)):
+        if before is not None:
+            job.follow(before)
+        with job:
+            monkeypatch.setattr(job, "_gives_way", True)
+    assert kept == [first._workspace]
+    assert (first._workspace.exists(), second._workspace.exists()) == (True, False)
+    shutil.rmtree(first._workspace)
+
+
+def test_a_job_that_has_given_way_is_not_kept_while_the_next_one_runs() -> None:
+    happened: list[str] = []
+    jobs = [Played("old", happened, gives_way=True), Played("new", happened, gives_way=True), Played("last", happened)]
+    last, ended = jobs[-1], [weakref.ref(each) for each in jobs[:-1]]
+    counted: list[int] = []
+    last.at_run = lambda: counted.append(sum(each() is not None for each in ended))
+    first = jobs.pop(0)
+    made = [first]
+    del first
+    run_job(made.pop, 25.0, lambda: jobs.pop(0) if jobs else None)  # type: ignore[arg-type,return-value]
+    assert counted == [0]
 
 
 def test_spark_is_stopped_although_the_platform_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
