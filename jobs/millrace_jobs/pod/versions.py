@@ -70,7 +70,7 @@ class PodVersions:
 
     @property
     def report(self) -> RunningVersion | None:
-        """What the operator is to know; None if it can name no version for this pod."""
+        """The report for the operator; None if it can name no version for this pod."""
         with self._lock:
             return self._running if self._pod else None
 
