@@ -163,14 +163,12 @@ def run_job(create_job: Callable[[], Job], grace: float, following: Callable[[],
 
     try:
         with extras_reported():
-            job = create_job()
-            job.grace = grace
+            jobs = [create_job()]  # the last one runs; no name keeps an earlier one
+            jobs[0].grace = grace
     except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)
         raise
-
-    jobs = [job]  # the last one runs
 
     def give_up() -> None:
         error = MillraceError(_overdue(grace, starting=jobs[-1].is_starting))
@@ -181,9 +179,9 @@ def run_job(create_job: Callable[[], Job], grace: float, following: Callable[[],
 
     shutdown = GracefulShutdown(lambda: jobs[-1].stop(), lambda: jobs[-1].abandon(), give_up, grace)
     try:
-        with job:
+        with jobs[0]:
             shutdown.listen()
-            job.run()
+            jobs[0].run()
         while jobs[-1].gives_way and (after := following()) is not None:
             before = jobs[-1]
             after.follow(before)
@@ -191,6 +189,7 @@ def run_job(create_job: Callable[[], Job], grace: float, following: Callable[[],
                 jobs[:] = [after]
                 if before.stop_requested:  # by a signal until now
                     after.stop()
+                del before
                 after.run()
     except Exception as error:
         write_report(error)

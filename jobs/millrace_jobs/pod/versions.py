@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -64,11 +65,12 @@ class PodVersions:
         self._lock = threading.Lock()
         self._running = RunningVersion(pod=pod)
         self._next: LoadedVersion | None = None
+        self._folders: list[Path] = []
         self._give_way: Callable[[], None] = lambda: None
 
     @property
     def report(self) -> RunningVersion | None:
-        """What the operator is to know; None if it can name no version for this pod."""
+        """The report for the operator; None if it can name no version for this pod."""
         with self._lock:
             return self._running if self._pod else None
 
@@ -126,8 +128,13 @@ class PodVersions:
         """Return the version that follows the one that has ended, and report it from now on; None without one."""
         with self._lock:
             version, self._next, self._give_way = self._next, None, lambda: None
+            if version is not None:
+                ended = [each for each in self._folders if each != version.file.parent]
+                self._folders = [version.file.parent]
         if version is not None:
             self._began(version)
+            for each in ended:
+                shutil.rmtree(each, ignore_errors=True)
         return version
 
     def computes(self) -> None:
@@ -164,6 +171,8 @@ class PodVersions:
             problem = f"the ConfigMap {wanted.configuration} does not have the content that its name stands for"
             raise MillraceError(Problem(problem, "leave it to the operator to make it"))
         folder = Path(tempfile.mkdtemp(prefix="millrace-version-"))
+        with self._lock:
+            self._folders.append(folder)
         for name in (self._mounted.name, CONFINEMENT_FILE):
             if name in files:
                 (folder / name).write_text(files[name], encoding="utf-8")

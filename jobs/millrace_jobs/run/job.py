@@ -10,6 +10,7 @@ import math
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -52,7 +53,7 @@ from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.pending_watch import PendingWatch
-from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
+from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans, plan_origin
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.prepared_query import PreparedQuery, checked_query, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
@@ -136,6 +137,9 @@ class Job:
 
     stop_requested: bool = False
     _gives_way: bool = False
+    _has_ended: bool = False
+    _follows: bool = False
+    _ending: threading.Lock = field(default_factory=threading.Lock)
     _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
@@ -169,8 +173,11 @@ class Job:
             self._run_phases(setup)
             if not self._history.snapshot().outcome:  # it was stopped before its first batch
                 self._history.ended("drained")
+            with self._ending:
+                self._has_ended = True
         except BaseException as error:
-            self._gives_way = False
+            with self._ending:
+                self._has_ended, self._gives_way = True, False
             self._health.failed(str(error))
             self._history.failed(error)
             self._history.ended("failed")  # after the reason, which the page and the record show with it
@@ -251,8 +258,10 @@ class Job:
 
     def _end_spark(self, spark: SparkSession) -> None:
         if not self.gives_way:
-            self.platform.close()
-            stop(spark)
+            try:
+                self.platform.close()
+            finally:
+                stop(spark)
 
     def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
         """Put together the run loop and what watches it, and serve metrics, probes and the page."""
@@ -301,7 +310,7 @@ class Job:
             accepted=partial(setup.display.started, facts),
             began=setup.display.began,
         )
-        origin, output = self._plan_origin(setup.given), prepared.sink.place
+        origin, output = plan_origin(setup.given, self.platform, self.query.name), prepared.sink.place
         self._history.started(chooses=auto is not None, plan_origin=origin, output=output)
         return self._run, observer
 
@@ -320,14 +329,6 @@ class Job:
             key=() if prepared.lookups is None else prepared.lookups.key,
             lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
         )
-
-    def _plan_origin(self, given: PlanSource | None) -> str:
-        """Return a sentence that says where plans come from; empty if the run makes its own."""
-        if given is None:
-            return ""
-        if isinstance(self.platform, OneProcess):
-            return "The plan file chooses it."
-        return f"The operator chose it; kubectl describe sq {self.query.name} shows why."
 
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
@@ -416,6 +417,7 @@ class Job:
         """Take over from a job that has given way, with its Spark and the folder of its notes."""
         # with another folder in their environment, Spark would start other processes beside those that executors have
         self.grace, self.notes = before.grace, before.notes
+        self._follows = True
         self.starts_within = 300.0  # as long as a pod's startup probe gives a driver
 
     @property
@@ -424,14 +426,17 @@ class Job:
         return self._gives_way and not self.stop_requested
 
     def give_way(self) -> None:
-        """Request an end after the running batch, after which another version of the query takes over."""
+        """Request an end after the running batch, for another version of the query; a run that ends has none to give."""
         assert self._run is not None
-        self._gives_way = True
-        self._run.drain("ending after the running batch: another version of the query takes over")
+        with self._ending:
+            if self._has_ended or self.stop_requested:
+                return
+            self._gives_way = True
+        self._run.drain("ending after the running batch: another version of the query takes over", hands_over=True)
 
     def _remove_workspace(self) -> None:
-        """Remove the workspace; Spark may have its files there, and goes on if another version takes over."""
-        if self.gives_way:
+        """Remove the workspace; that of the first job has Spark's files, and notes, if another version takes over."""
+        if self.gives_way and not self._follows:
             atexit.register(shutil.rmtree, self._workspace, ignore_errors=True)
         else:
             shutil.rmtree(self._workspace, ignore_errors=True)

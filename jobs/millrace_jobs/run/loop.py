@@ -83,6 +83,7 @@ class RunLoop:
     _streaming_query: StreamingQuery | None = None
     _draining: bool = False
     _why_drained: str = ""
+    _hands_over: bool = False
     _consumed: Mapping[str, Position] = field(default_factory=dict)
     _committed: Sequence[Mapping[str, Any]] = ()
     _latest_event: int = 0
@@ -157,9 +158,14 @@ class RunLoop:
                     with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is already reported
                         end()
 
-    def drain(self, why: str = "ending after the running batch; Ctrl-C again ends at once") -> None:
-        """End the run after the running batch; ``why`` is for its users."""
-        self._why_drained, self._draining = why, True
+    def drain(
+        self, why: str = "ending after the running batch; Ctrl-C again ends at once", *, hands_over: bool = False
+    ) -> None:
+        """End the run after the running batch; ``why`` is for its users.
+
+        One that hands over to another version also ends after a transient failure, which is no failure of that.
+        """
+        self._why_drained, self._hands_over, self._draining = why, hands_over, True
 
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
@@ -175,6 +181,9 @@ class RunLoop:
                 self._stop_query()  # it goes on if this loop is what failed
                 if not self._draining:
                     self._pause_after(failure)
+                if self._draining and self._hands_over:  # the start of the next version repeats the batch, as any does
+                    self.watcher.message(f"handing over after a failure: {failure}")
+                    return True
                 if self._draining:
                     raise
                 failed = True

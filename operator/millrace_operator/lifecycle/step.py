@@ -42,7 +42,7 @@ from .status import (
     status_of,
     upgrade_to_report,
 )
-from .takeover import differ_in_query_alone, may_take_over, takeover_due, takeover_progress, with_next_version
+from .takeover import may_take_over, runs_as, takeover_due, takeover_progress, with_next_version
 from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
 
 FINALIZER = "millrace.io/drain"
@@ -225,11 +225,11 @@ def _takes_over(observed: ObservedQuery, target: DriverTarget, defaults: PodDefa
     if observed.healthy is None or observed.revision == target.revision or not may_take_over(observed, target, now):
         return False
     before = observed.query_with(with_in_place(observed.healthy[1], target.query.spec))
-    plan = plan_for(observed, target.query)
+    plan, auth = plan_for(observed, target.query), _auth_secret(observed, target) or _UNKNOWN
     old, new = (
-        _objects(observed, replace(target, query=query), plan, defaults, _UNKNOWN) for query in (before, target.query)
+        _objects(observed, replace(target, query=query), plan, defaults, auth) for query in (before, target.query)
     )
-    return differ_in_query_alone(old, new, observed.owner)
+    return runs_as(observed, old, new)
 
 
 def _must_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults) -> bool:

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from millrace_api.model.deployment import Placement
-from millrace_api.model.streamquery import Spec
+from millrace_api.model.streamquery import DRIVER, Spec
 from millrace_api.model.takeover import NEXT_VERSION_KEY, NextVersion
 
 from ..resources.manifests import to_json
@@ -32,7 +32,7 @@ from ..resources.shadow import COMPARED
 from ..resources.spec_changes import REVISION, replaced_fields
 from .conditions import ProgressingReason, parse_time
 from .observed_query import ObservedQuery
-from .pods.driver_health import ready_since
+from .pods.driver_health import ready_since, states
 from .shadow import is_asked_for, is_passed
 from .target import DriverTarget, runs_healthy
 
@@ -57,7 +57,7 @@ def may_take_over(observed: ObservedQuery, target: DriverTarget, now: datetime) 
     if upgrade is None or upgrade.revision != target.revision or not is_asked_for(target.query.spec):
         return False
     pod, running = observed.driver, observed.running_version
-    if pod is None or running is None or not observed.wants_pods or ready_since(pod) is None:
+    if pod is None or running is None or not observed.wants_pods or not _is_ready(pod, observed, target):
         return False
     if observed.partitioner_set is not None:  # its replicas read the document of the next pod
         return False
@@ -69,6 +69,19 @@ def may_take_over(observed: ObservedQuery, target: DriverTarget, now: datetime) 
         and not is_late
         and can_be_followed(observed.healthy[1], target.query.spec)
     )
+
+
+def _is_ready(pod: Manifest, observed: ObservedQuery, target: DriverTarget) -> bool:
+    """Return whether the driver is ready; or once it may have begun the takeover, whether its container runs.
+
+    It is not ready from the end of the old version to the first batch of the new one, which it reports in between.
+    """
+    if "deletionTimestamp" in pod["metadata"]:
+        return False
+    if takeover_due(observed, target) is None or observed.revision_to_run != target.revision:
+        return ready_since(pod) is not None
+    found = [each.get("state") or {} for each in states(pod, DRIVER)]
+    return not any("waiting" in each or "terminated" in each for each in found)
 
 
 def can_be_followed(before: Spec, after: Spec) -> bool:
@@ -86,9 +99,20 @@ def takeover_due(observed: ObservedQuery, target: DriverTarget) -> datetime | No
     return parse_time(status.revision_time) + TAKEOVER_WITHIN
 
 
-def differ_in_query_alone(before: Iterable[Manifest], after: Iterable[Manifest], owner: Owner) -> bool:
-    """Return whether the objects of two versions are the same but for the query document and the names that follow."""
-    return _comparable(before, owner) == _comparable(after, owner)
+def runs_as(observed: ObservedQuery, before: list[Manifest], after: list[Manifest]) -> bool:
+    """Return whether the driver could be that of the objects ``after``, but for its query document and their names.
+
+    They are compared with the objects of what it runs, ``before``, and with its pod. That may be of an earlier operator
+    with another default image: then the version was compared in the new one.
+    """
+    pod, owner = observed.driver, observed.owner
+    mounted = observed.objects.get(("ConfigMap", observed.configuration or ""))
+    if pod is None or mounted is None or _comparable(before, owner) != _comparable(after, owner):
+        return False
+    (wanted,) = (each for each in after if owner.is_configuration(each["metadata"]["name"]))
+    (follows,) = (each for each in after if (each["kind"], each["metadata"]["name"]) == ("StatefulSet", owner.driver))
+    same_files = _without_document(mounted, owner)["data"] == _without_document(wanted, owner)["data"]
+    return same_files and _image(pod) == _image(follows["spec"]["template"])
 
 
 def with_next_version(
@@ -96,13 +120,15 @@ def with_next_version(
 ) -> list[Manifest]:
     """Return the desired objects, of which the plan's ConfigMap names the version that the driver in its pod is to run.
 
-    That is as long as the pod was created from another one: its container may start again at any time. The template of
-    the next pod comes first. Without a version the entry is emptied, see ``requested_snapshots.with_request``.
+    That is as long as the pod was created from another one, as its container may start again at any time, or as it runs
+    another one. The template of the next pod comes first. Without a version the entry is emptied, see
+    ``requested_snapshots.with_request``.
     """
     pod, text = observed.objects.get(("Pod", observed.owner.driver_pod)), ""
     of_template = "" if pod is None else (pod["metadata"].get("annotations") or {}).get(REVISION, "")
     follows = takes_over or observed.revision == target.revision
-    if pod is not None and of_template != target.revision == observed.revision_to_run and follows:
+    is_other = not of_template == observed.revision == target.revision
+    if pod is not None and is_other and target.revision == observed.revision_to_run and follows:
         names = (each["metadata"]["name"] for each in desired if each["kind"] == "ConfigMap")
         name = next(name for name in names if observed.owner.is_configuration(name))
         text = NextVersion(pod=pod["metadata"]["uid"], revision=target.revision, configuration=name).to_json()
@@ -130,6 +156,11 @@ def _comparable(manifests: Iterable[Manifest], owner: Owner) -> list[Any]:
     return [_without_version(each, owner, names) for each in found if each["metadata"]["name"] != owner.plan]
 
 
+def _image(template: Mapping[str, Any]) -> str | None:
+    """Return the image of the driver's container in a pod or its template."""
+    return next((each.get("image") for each in template["spec"]["containers"] if each["name"] == DRIVER), None)
+
+
 def _without_version(manifest: Manifest, owner: Owner, names: Iterable[str]) -> Mapping[str, Any]:
     text = to_json(_without_document(manifest, owner))
     for name in names:
@@ -140,7 +171,9 @@ def _without_version(manifest: Manifest, owner: Owner, names: Iterable[str]) -> 
 def _without_document(manifest: Manifest, owner: Owner) -> Manifest:
     metadata = manifest["metadata"]
     if owner.is_configuration(metadata["name"]):
-        return manifest | {"data": {name: text for name, text in manifest["data"].items() if name != _QUERY_FILE}}
+        return manifest | {
+            "data": {name: text for name, text in (manifest.get("data") or {}).items() if name != _QUERY_FILE}
+        }
     if manifest["kind"] != "StatefulSet" or metadata["name"] != owner.driver:
         return manifest
     template = manifest["spec"]["template"]

@@ -12,7 +12,7 @@ from millrace_operator.lifecycle.takeover import IN_PROCESS, TAKEOVER_WITHIN
 from millrace_operator.resources.spec_changes import EFFECTS
 from unit.resources.cases import SMALLEST
 
-from .cluster import POD, SET, Cluster, stamp
+from .cluster import POD, SET, Cluster, copied, stamp
 
 PLAN = ("ConfigMap", "trips-by-cell-plan")
 REVISION = "millrace.io/revision"
@@ -164,6 +164,25 @@ def test_one_version_takes_over_after_the_other_in_one_pod(healthy: Cluster) -> 
     assert not is_drained(healthy)
 
 
+def test_the_version_of_the_pod_takes_over_again_from_the_one_that_followed_it(healthy: Cluster) -> None:
+    pod, mounted = healthy.pod["metadata"]["uid"], healthy.configuration()["metadata"]["name"]
+    old = healthy.status.revision
+    takes_over(healthy, CHANGED)
+    assert compared(healthy, BASE + SHADOW) == old
+    assert template(healthy) == old
+    assert (named_in(healthy).revision, named_in(healthy).configuration) == (old, mounted)
+    runs_version(healthy, old)
+    assert not next_version(healthy), "a container that starts again runs what its pod mounts"
+    status = runs_version(healthy, old, computes_since=stamp(healthy.time))
+    assert (status.phase, status.driver.revision) == ("Running", old)
+    healthy.pass_time(seconds=61)
+    runs_version(healthy)  # the container has started again
+    status = healthy.pass_time(hours=1)
+    assert (status.phase, status.driver.revision) == ("Running", old)
+    assert healthy.pod["metadata"]["uid"] == pod
+    assert not is_drained(healthy)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -195,6 +214,84 @@ def test_the_report_of_an_earlier_pod_says_nothing(healthy: Cluster) -> None:
     healthy.settle()
     healthy.pod_is_ready()
     healthy.pass_time(seconds=61)
+    compared(healthy, CHANGED)
+    assert is_drained(healthy)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-99-99T99:99:99Z",
+        "9999-12-31T23:59:59Z",
+        "9999-12-31T23:59:59-14:00",
+        "0001-01-01T00:00:00+14:00",
+        "2100-01-01T00:00:00Z",
+    ],
+)
+@pytest.mark.parametrize("field", ["time", "computes_since"])
+def test_a_report_with_an_impossible_time_says_nothing(healthy: Cluster, field: str, time: str) -> None:
+    revision = healthy.status.revision
+    status = runs_version(healthy, "another", **{field: time})
+    assert (status.phase, status.driver.revision) == ("Running", revision)
+    healthy.delete()
+    healthy.settle()
+    assert healthy.query is None
+
+
+def test_a_pod_with_another_image_than_that_of_the_comparison_is_replaced(healthy: Cluster) -> None:
+    healthy.image = "example.org/jobs:2"
+    healthy.start_operator()
+    healthy.settle()
+    compared(healthy, CHANGED)
+    assert is_drained(healthy)
+    assert healthy.pod["spec"]["containers"][0]["image"] == healthy.image
+    assert not next_version(healthy)
+
+
+def test_a_pod_that_mounts_another_configuration_than_the_query_document_explains_is_replaced(
+    healthy: Cluster,
+) -> None:
+    before = copied(healthy.configuration())
+    before["metadata"] |= {"name": "trips-by-cell-query-0123456789", "uid": "of an earlier operator"}
+    before["data"]["spark-defaults.conf"] = "spark.cleaner.ttl 1"
+    pod = copied(healthy.pod)
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == "query"]
+    volume["configMap"]["name"] = before["metadata"]["name"]
+    healthy.objects |= {("ConfigMap", before["metadata"]["name"]): before, POD: pod}
+    healthy.start_operator()
+    compared(healthy, CHANGED)
+    assert is_drained(healthy)
+    assert not next_version(healthy)
+
+
+def not_ready(cluster: Cluster) -> None:
+    """Let the driver's readiness probe fail."""
+    shown = copied(cluster.pod["status"])
+    shown["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": stamp(cluster.time)}]
+    cluster.pod_shows(**shown)
+
+
+def test_a_driver_that_is_not_ready_between_both_versions_has_its_time(healthy: Cluster) -> None:
+    new = compared(healthy, CHANGED)
+    not_ready(healthy)
+    healthy.pass_time(seconds=TAKEOVER_WITHIN.seconds - 1)
+    assert named_in(healthy).revision == new
+    assert healthy.condition("Progressing").reason == "TakingOver"
+    assert not is_drained(healthy)
+    healthy.pass_time(seconds=2)
+    assert is_drained(healthy)
+
+
+def test_a_driver_whose_container_ends_before_it_reports_is_replaced(healthy: Cluster) -> None:
+    compared(healthy, CHANGED)
+    healthy.pod_fails()
+    assert is_drained(healthy)
+
+
+def test_a_driver_that_is_not_ready_begins_no_takeover(healthy: Cluster) -> None:
+    healthy.put(CHANGED)
+    healthy.settle()
+    not_ready(healthy)
     compared(healthy, CHANGED)
     assert is_drained(healthy)
 

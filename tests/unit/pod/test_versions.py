@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,24 @@ def test_a_version_that_is_named_for_the_pod_is_loaded_once_and_the_run_gives_wa
     assert (driver.gave_way, driver.versions.take_next()) == (1, None)
 
 
+def test_the_files_of_a_version_are_removed_once_the_next_one_has_begun(
+    api: ConfigMaps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    driver = Driver(api, tmp_path / "mounted")
+    first = driver.versions.first(named(api.put("SELECT 2"), "second"))
+    driver.versions.adopt(named(api.put("wrong"), "refused"))
+    driver.versions.adopt(named(api.put("SELECT 3"), "third"))
+    assert first.file.exists(), "it runs until it has given way"
+    third = driver.versions.take_next()
+    assert third is not None
+    assert [each.parent for each in tmp_path.glob("millrace-version-*/*")] == [third.file.parent]
+    driver.versions.adopt(named(api.put("mounted"), "fourth"))
+    assert driver.versions.take_next() is not None
+    assert len(list(tmp_path.glob("millrace-version-*"))) == 1
+    assert (tmp_path / "mounted" / "query.yaml").exists()
+
+
 def test_a_version_computes_since_its_first_batch(api: ConfigMaps, driver: Driver) -> None:
     driver.versions.computes()
     assert driver.report.computes_since is None, "the pod says that of the one it was created for"
@@ -119,6 +138,24 @@ def test_a_version_computes_since_its_first_batch(api: ConfigMaps, driver: Drive
     assert since is not None
     driver.versions.computes()
     assert driver.report.computes_since == since
+
+
+def test_the_mounted_version_takes_over_again_from_the_one_that_followed_it(api: ConfigMaps, tmp_path: Path) -> None:
+    driver, back = Driver(api, tmp_path / "mounted"), named(api.put("mounted"), "old")
+    driver.versions.adopt(named(api.put("SELECT 2")))
+    driver.versions.take_next()
+    driver.versions.adopt(back)
+    version = driver.versions.take_next()
+    assert version is not None
+    assert (driver.gave_way, version.query, driver.report.revision) == (1, "mounted", "old")
+    reported = {RUNNING_VERSION_KEY: driver.report.to_json()}
+    restarted = Driver(api, tmp_path / "mounted")
+    assert restarted.versions.first({**back, **reported}).revision == "old", "before the operator has seen the report"
+    driver.versions.adopt({NEXT_VERSION_KEY: "", **reported})
+    assert driver.versions.take_next() is None
+    restarted = Driver(api, tmp_path / "mounted")
+    first = restarted.versions.first({NEXT_VERSION_KEY: "", **reported})
+    assert (first.revision, first.file.read_text(), restarted.report) == ("", "mounted", RunningVersion(pod=POD))
 
 
 @pytest.mark.parametrize(

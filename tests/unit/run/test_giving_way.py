@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +18,9 @@ import yaml
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.commands.run import run_job
+from millrace_jobs.run import job as module
 from millrace_jobs.run.job import Job
+from millrace_jobs.run.platform import OneProcess
 from unit.api.documents import MINIMAL
 
 
@@ -25,6 +32,7 @@ class Played:
         self.stop_requested = self.is_starting = False
         self.grace = 0.0
         self.signalled = False
+        self.at_run: Callable[[], None] = lambda: None
 
     @property
     def gives_way(self) -> bool:
@@ -41,6 +49,7 @@ class Played:
 
     def run(self) -> None:
         self._happened.append(f"{self.name} runs")
+        self.at_run()
         if self.signalled:
             os.kill(os.getpid(), signal.SIGTERM)
         if self._fails:
@@ -103,8 +112,69 @@ def test_a_version_that_fails_ends_the_process_with_its_error() -> None:
     assert happened[-1] == "new closed"
 
 
+def minimal() -> StreamQuery:
+    return StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
+
+
+@pytest.mark.parametrize("error", [None, MillraceError(Problem("no such column", "write another one"))])
+def test_a_run_that_has_ended_gives_way_to_none(monkeypatch: pytest.MonkeyPatch, error: MillraceError | None) -> None:
+    """Its Spark is about to be stopped, or is by now."""
+    job, drained = Job(minimal()), list[str]()
+
+    def phases(_: Any) -> None:
+        monkeypatch.setattr(job, "_run", SimpleNamespace(drain=lambda why, **_: drained.append(why)))
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(job, "_run_phases", phases)
+    with job, suppress(MillraceError):
+        job.run()
+    job.give_way()
+    assert (job.gives_way, drained) == (False, [])
+
+
+def test_only_the_first_job_leaves_its_workspace_to_the_spark_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(atexit, "register", lambda _, folder, **__: kept.append(folder))
+    first, second = Job(minimal()), Job(minimal())
+    for before, job in ((None, first), (first, second)):
+        if before is not None:
+            job.follow(before)
+        with job:
+            monkeypatch.setattr(job, "_gives_way", True)
+    assert kept == [first._workspace]
+    assert (first._workspace.exists(), second._workspace.exists()) == (True, False)
+    shutil.rmtree(first._workspace)
+
+
+def test_a_job_that_has_given_way_is_not_kept_while_the_next_one_runs() -> None:
+    happened: list[str] = []
+    jobs = [Played("old", happened, gives_way=True), Played("new", happened, gives_way=True), Played("last", happened)]
+    last, ended = jobs[-1], [weakref.ref(each) for each in jobs[:-1]]
+    counted: list[int] = []
+    last.at_run = lambda: counted.append(sum(each() is not None for each in ended))
+    first = jobs.pop(0)
+    made = [first]
+    del first
+    run_job(made.pop, 25.0, lambda: jobs.pop(0) if jobs else None)  # type: ignore[arg-type,return-value]
+    assert counted == [0]
+
+
+def test_spark_is_stopped_although_the_platform_cannot_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(OneProcess):
+        def close(self) -> None:
+            raise OSError("away")
+
+    stopped: list[Any] = []
+    monkeypatch.setattr(module, "stop", stopped.append)
+    spark: Any = SimpleNamespace()
+    with pytest.raises(OSError, match="away"):
+        Job(minimal(), Broken())._end_spark(spark)
+    assert stopped == [spark]
+
+
 def test_a_version_that_takes_over_counts_as_alive_while_it_starts() -> None:
-    query = StreamQuery.model_validate(yaml.safe_load(MINIMAL), by_name=False)
+    query = minimal()
     assert not Job(query)._starting().ok, "a pod's startup probe waits for the first one"
     assert Job(query, starts_within=60.0)._starting().ok
     after = Job(query)
