@@ -426,7 +426,7 @@ class Job:
         return self._gives_way and not self.stop_requested
 
     def give_way(self) -> None:
-        """Request an end after the running batch, for another version of the query; a run that ends has none to give."""
+        """Request an end after the running batch, for another version of the query; an ending run does nothing."""
         assert self._run is not None
         with self._ending:
             if self._has_ended or self.stop_requested:
