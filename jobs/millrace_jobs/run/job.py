@@ -220,8 +220,7 @@ class Job:
 
     def _serve(self, display: Display) -> None:
         """Serve page and probes, and begin the record, before anything that takes long."""
-        # the first batch of a backlog takes long
-        silence = max(600.0, 20 * self.query.spec.batch_interval.seconds)
+        silence = max(600.0, 20 * self.query.spec.batch_interval.seconds)  # the first batch of a backlog takes long
         self._health = Health(silence, self.platform.executors, pending=self._pending)
         self._history = RunHistory()
         document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -281,8 +280,7 @@ class Job:
         metrics = JobMetrics(
             self.query.name, counts, volume, tables.states, lambda: opened.snapshots.state, interval=interval
         )
-        waits = isinstance(self.platform, OneProcess) and not self.once
-        note = waiting_note(opened.sources) if waits else ""
+        note = waiting_note(opened.sources) if isinstance(self.platform, OneProcess) and not self.once else ""
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
         shown = (setup.display, metrics, self._health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports, history=self._history)
@@ -332,7 +330,6 @@ class Job:
 
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
-
         spec = self.query.spec
         first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
         chooser = self._resources(opened) if self.platform.chooses_algorithm else None
@@ -426,13 +423,12 @@ class Job:
         return self._gives_way and not self.stop_requested
 
     def give_way(self) -> None:
-        """Request an end after the running batch, for another version of the query; an ending run does nothing."""
+        """Request an end after the running batch, after which another version takes over; nothing once the run ends."""
         assert self._run is not None
         with self._ending:
-            if self._has_ended or self.stop_requested:
-                return
-            self._gives_way = True
-        self._run.drain("ending after the running batch: another version of the query takes over", hands_over=True)
+            self._gives_way |= not self._has_ended and not self.stop_requested
+        if self.gives_way:
+            self._run.drain("ending after the running batch: another version of the query takes over", hands_over=True)
 
     def _remove_workspace(self) -> None:
         """Remove the workspace; that of the first job has Spark's files, and notes, if another version takes over."""

@@ -132,6 +132,8 @@ def with_next_version(
         names = (each["metadata"]["name"] for each in desired if each["kind"] == "ConfigMap")
         name = next(name for name in names if observed.owner.is_configuration(name))
         text = NextVersion(pod=pod["metadata"]["uid"], revision=target.revision, configuration=name).to_json()
+    elif takes_over:  # what runs stays named until the template is that of the target
+        text = observed.next_version
     if not text and not observed.next_version:
         return desired
     at = "ConfigMap", observed.owner.plan

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from millrace_api.model.changes import Effect
@@ -162,6 +164,23 @@ def test_one_version_takes_over_after_the_other_in_one_pod(healthy: Cluster) -> 
     assert named_in(healthy).revision == last == healthy.status.driver.revision
     assert healthy.pod["metadata"]["uid"] == pod
     assert not is_drained(healthy)
+
+
+@pytest.mark.parametrize("request_number", range(8))
+def test_an_operator_that_dies_at_any_request_of_a_further_takeover_leaves_a_version_named(
+    healthy: Cluster, request_number: int
+) -> None:
+    """A container that starts again meanwhile would run what its pod mounts, two versions ago."""
+    takes_over(healthy, CHANGED)
+    healthy.put(AGAIN)
+    at = "Pod", healthy.settle().upgrade.pod
+    report = UpgradeReport(verdict=UpgradeVerdict.EQUAL, message="").model_dump_json(by_alias=True)
+    ended = {"finishedAt": stamp(healthy.time), "exitCode": 0, "message": report}
+    state = {"name": "driver", "state": {"terminated": ended}}
+    healthy.dies_at = request_number
+    with suppress(ConnectionError):
+        healthy.pod_shows(at, containerStatuses=[state], phase="Succeeded")
+    assert named_in(healthy).pod == healthy.pod["metadata"]["uid"]
 
 
 def test_the_version_of_the_pod_takes_over_again_from_the_one_that_followed_it(healthy: Cluster) -> None:
