@@ -26,7 +26,7 @@ from millrace_api.model.deployment import Placement
 from millrace_api.model.streamquery import DRIVER, Spec
 from millrace_api.model.takeover import NEXT_VERSION_KEY, NextVersion
 
-from ..resources.manifests import to_json
+from ..resources.manifests import to_json, with_plan_entry
 from ..resources.names import Manifest, Owner
 from ..resources.shadow import COMPARED
 from ..resources.spec_changes import REVISION, replaced_fields
@@ -136,13 +136,7 @@ def with_next_version(
         text = observed.next_version
     if not text and not observed.next_version:
         return desired
-    at = "ConfigMap", observed.owner.plan
-    return [
-        each | {"data": each["data"] | {NEXT_VERSION_KEY: text}}
-        if (each["kind"], each["metadata"]["name"]) == at
-        else each
-        for each in desired
-    ]
+    return with_plan_entry(desired, observed.owner, NEXT_VERSION_KEY, text)
 
 
 def takeover_progress() -> tuple[ProgressingReason, str]:

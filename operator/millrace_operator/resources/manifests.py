@@ -150,6 +150,15 @@ def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
     return config_map
 
 
+def with_plan_entry(desired: Iterable[Manifest], owner: Owner, key: str, text: str) -> list[Manifest]:
+    """Return the desired objects, of which the plan's ConfigMap has another entry."""
+    at = "ConfigMap", owner.plan
+    return [
+        each | {"data": each["data"] | {key: text}} if (each["kind"], each["metadata"]["name"]) == at else each
+        for each in desired
+    ]
+
+
 def _role(owner: Owner, configuration: str) -> Manifest:
     """Return the driver's Role: manage pods, which RBAC cannot restrict by label, and read and patch its plan.
 
