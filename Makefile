@@ -5,7 +5,7 @@ UV ?= uv
 TESTS := spark services kafka stores cluster units
 WORKERS ?= 2
 # Names of `make bench`: by what they need, and with the module where it is not bench.NAME. docs/benchmarks.md says what each measures.
-BENCHES := arena batching papers partitioners pipeline repartition scaling wires
+BENCHES := arena batching papers partitioners pipeline repartition scaling takeover wires
 BENCHES_IN_THE_LAB := dedicated delays growth joins kafka lookups operator peers preemption sinks starts upgrade
 MODULE_delays := bench.cluster.delays
 MODULE_preemption := bench.cluster.preemption

@@ -26,6 +26,7 @@ from millrace_api.model.snapshots import SNAPSHOT_ANNOTATION, SnapshotRequestSta
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import ByteSize, Cores, Duration, PositiveDuration
+from millrace_operator.lifecycle.autoscaling.ineffective import IneffectiveReason
 from millrace_operator.lifecycle.autoscaling.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
 from millrace_operator.lifecycle.chains.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
@@ -33,6 +34,7 @@ from millrace_operator.lifecycle.pods.driver_health import RESTART_POLICIES
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
+from millrace_operator.scaling.serial_time import SerialCause
 
 Meanings = Mapping[str, str]
 """Meanings by name, one line each."""
@@ -274,6 +276,7 @@ def _reasons() -> dict[str, Meanings]:
         ConditionType.UPSTREAM_READY: docstrings(UpstreamReason),
         ConditionType.METRICS_AVAILABLE: docstrings(MetricsReason),
         ConditionType.SCALING_LIMITED: docstrings(LimitedReason) | short,
+        ConditionType.SCALING_INEFFECTIVE: docstrings(IneffectiveReason) | docstrings(SerialCause),
         ConditionType.SCALING_ACTIVE: docstrings(ActiveReason),
         ConditionType.DEGRADED: docstrings(DegradedReason) | docstrings(FailureClass),
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.arena.deployed import deployed
-from millrace_research.arena.comparison import OURS, POLICIES, compare
+from millrace_research.arena.comparison import NAMES, OURS, POLICIES, compare
 from millrace_research.arena.figures import RunFigures
 from millrace_research.arena.plot import write_plot
 from millrace_research.arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
@@ -66,17 +66,30 @@ class CaseResult:
         return next(found for found in self.figures if found.policy == policy)
 
 
+def recordings(tuned: bool) -> list[Path]:
+    """Return the recorded traces whose figures decided on rules and parameters, or the others, which judge them.
+
+    These are every other one in the order of their names. Raises FileNotFoundError if there are no recorded traces.
+    """
+    return sorted(_files(), key=lambda file: file.stem.lower())[0 if tuned else 1 :: 2]
+
+
+def _files() -> list[Path]:
+    files = [file for folder in _RECORDED for file in sorted((DATA / folder).glob("*.csv"))]
+    if not files:
+        raise FileNotFoundError(
+            f"{DATA} has no traces; set MILLRACE_DATA to the folder that has {', '.join(_RECORDED)}"
+        )
+    return files
+
+
 def cases(quick: bool) -> list[ArenaCase]:
     """Return all cases, or some short ones if ``quick``. Recorded traces come first, because they are the longest.
 
     Raises:
         FileNotFoundError: there are no recorded traces.
     """
-    files = [file for folder in _RECORDED for file in sorted((DATA / folder).glob("*.csv"))]
-    if not files:
-        raise FileNotFoundError(
-            f"{DATA} has no traces; set MILLRACE_DATA to the folder that has {', '.join(_RECORDED)}"
-        )
+    files = _files()
     found = [ArenaCase(file.stem, file, 0) for file in files]
     for name in SYNTHETIC:
         seeds = _SEEDS.get(name, 1)
@@ -89,7 +102,7 @@ def run(job: tuple[ArenaCase, Path]) -> CaseResult:
     case, pictures = job
     began = time.perf_counter()
     scenario = _scenario(case)
-    comparison = compare(scenario, list(POLICIES), case.seed)
+    comparison = compare(scenario, list(NAMES), case.seed)
     drawn = PLOTTED.get(case.name, ())
     if drawn:
         runs = tuple(found for found in comparison.runs if found.policy in drawn)

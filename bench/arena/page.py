@@ -9,10 +9,10 @@ from bench.arena import verdicts
 from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-from millrace_research.arena.comparison import OURS, POLICIES, REAL
+from millrace_research.arena.comparison import NAMES, OURS, REAL
 from millrace_research.arena.figures import RunFigures
 
-_ROWS = (OURS, DEPLOYED, *(name for name in POLICIES if name != OURS))
+_ROWS = (OURS, DEPLOYED, *(name for name in NAMES if name != OURS))
 
 
 def text(results: Sequence[CaseResult]) -> str:

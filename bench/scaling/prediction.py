@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from bench.scaling.points import HELD_OUT, RATES, SEEN, Measured, Point, PointSetting, settings
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
@@ -16,6 +17,9 @@ STATE_PARTITIONS = 2
 BOUNDS = Bounds(executors=Range(1, 2), parallelism=Range(1, 16), replicas=Range(1, 8), executor_cores=1)
 INTERVAL = 2.0
 BATCHES = 4
+
+TUNED = ("flights", "python", "digests")
+"""Jobs by whose points the width of intervals after few plans was chosen; the points of the others are held back."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,32 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
     seen = [setting for setting in settings(job, SEEN) if setting in measured]
     found = []
     for setting in settings(job, HELD_OUT):
-        if setting not in measured or not seen:
-            continue
-        calibration = calibrated(seen, measured, setting.skew)
-        predicted = calibration.model().predict([shape_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
-        observed = statistics.median(one.seconds for one in measured[setting])
-        bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
-        found.append(Predicted(setting, _unseen(setting, seen), observed, *bounds))
+        if setting in measured and seen:
+            found.append(_predicted(setting, seen, measured))
     return found
+
+
+def _predicted(
+    setting: PointSetting, seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]]
+) -> Predicted:
+    calibration = calibrated(seen, measured, setting.skew)
+    predicted = calibration.model().predict([shape_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
+    observed = statistics.median(one.seconds for one in measured[setting])
+    bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
+    return Predicted(setting, _unseen(setting, seen), observed, *bounds)
+
+
+def after_few_plans(job: str, points: Sequence[Point], plans: int) -> Iterator[Predicted]:
+    """Predict all other points of a job, by calibrations that have seen those of each choice of so many plans."""
+    measured: dict[PointSetting, list[Measured]] = {}
+    for point in points:
+        if point.setting.job == job:
+            measured.setdefault(point.setting, []).append(point.measured)
+    known = [setting for setting in settings(job, SEEN) if setting in measured]
+    for chosen in combinations(sorted({shape_of(setting) for setting in known}), plans):
+        seen = [setting for setting in known if shape_of(setting) in chosen]
+        for setting in measured.keys() - set(seen):
+            yield _predicted(setting, seen, measured)
 
 
 def calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]], skew: float) -> Calibration:

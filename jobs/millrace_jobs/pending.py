@@ -287,7 +287,7 @@ def _place(thread: int) -> str:
 @contextmanager
 def noting_in(folder: Path) -> Iterator[PendingCalls]:
     """Make a folder for the notes of this process and of those that it starts in the ``with`` block; yield a reader."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     before = os.environ.get(FOLDER)
     os.environ[FOLDER] = str(folder)
     try:

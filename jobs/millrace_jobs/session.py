@@ -166,6 +166,17 @@ def pod_session(
     return spark
 
 
+def following_session(spark: SparkSession, partitions: int) -> SparkSession:
+    """Return a session of the same Spark for the version of a query that follows; nothing of the old one is in it.
+
+    Executors, and the settings of ``spark``'s start, are the same. Its views and cached tables are forgotten.
+    """
+    spark.catalog.clearCache()
+    following = spark.newSession()
+    following.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    return following
+
+
 def _bracketed(address: str) -> str:
     """Return an address as Spark takes it as a host: in brackets if it is one of IPv6."""
     return f"[{address}]" if ":" in address else address

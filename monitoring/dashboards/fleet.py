@@ -130,11 +130,13 @@ def _table() -> table.Panel:
         "Workers": (f"millrace_plan_workers{_ALL}", "none"),
         "Replicas": (f"millrace_plan_replicas{_ALL}", "none"),
         "Executors": (_with(f"namespace_query:millrace_query_executors:max{_ALL}", 'state="ready"'), "none"),
+        "Core-h/M": (f"namespace_query:millrace_core_hours_per_million_records:ratio1h{_ALL}", "none"),
     }
     return rows(
         "Queries",
         "State is the reason of the condition Ready, W batch time over batch interval, Over the share of batches that "
-        "took longer, Lag the time to read all waiting records at the present rate, Executors those that are ready. "
+        "took longer, Lag the time to read all waiting records at the present rate, Executors those that are ready, "
+        "Core-h/M the core-hours that a million records take, the driver's included. "
         "A query that has never run has a state only.",
         columns,
         {"cluster": "Cluster", "namespace": "Namespace", "query": "Query"},

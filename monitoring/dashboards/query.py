@@ -124,7 +124,7 @@ def _findings() -> list[Panel]:
             "Conditions while they were not as they should be, with their reasons, and alerts while they fired.",
             {
                 "any alert": f"count({alerts}) > bool 0 or vector(0)",
-                "{{condition}}: {{reason}}": f'{conditions}"Degraded|ScalingLimited", status="True"}})',
+                "{{condition}}: {{reason}}": f'{conditions}"Degraded|Scaling(Limited|Ineffective)", status="True"}})',
                 "not {{condition}}: {{reason}}": f"{conditions}{missing}}})",
                 "{{alertname}}": f"max by (alertname) ({alerts})",
             },

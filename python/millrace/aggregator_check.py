@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from millrace_api.errors import MillraceError, Problem, quote
+from millrace_support.extras import dependencies_reported
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +70,9 @@ def check_aggregator(
     ...
     millrace_api.errors.MillraceError: Last breaks the law "merge is commutative": {'largest': 4.2} is not ...
     """
-    from millrace_jobs.aggregates.protocol import create_aggregator
-    from millrace_jobs.aggregates.testing import broken_law
+    with dependencies_reported("check_aggregator"):
+        from millrace_jobs.aggregates.protocol import create_aggregator
+        from millrace_jobs.aggregates.testing import broken_law
 
     if isinstance(aggregator, type):
         name = aggregator.__name__

@@ -75,7 +75,10 @@ def _bytes(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, bytes):
         return value
-    raise MillraceError(Problem(f"a key is a {type(value).__name__}: {value!r:.60}", _HINT, field="keys"))
+    if isinstance(value, int | float | np.number | np.bool_):
+        message = f"the key {value!r:.60} is a number, and others are not"
+        raise MillraceError(Problem(message, "pass all of them as texts", field="keys"))
+    raise MillraceError(Problem(f"a key is of type {type(value).__name__}: {value!r:.60}", _HINT, field="keys"))
 
 
 def _hash_arrow(keys: Any) -> Hashes:

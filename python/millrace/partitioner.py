@@ -203,8 +203,9 @@ class Partitioner:
         return self.cost.load_imbalance_ratio
 
     def __repr__(self) -> str:
+        replicas = f"{len(self._replicas)} replica{'s' * (len(self._replicas) > 1)}"
         return (
-            f"<Partitioner {self._algorithm}: {self._workers} workers, {len(self._replicas)} replicas, "
+            f"<Partitioner {self._algorithm}: {self._workers} workers, {replicas}, "
             f"{self._loads.sum():,} records, imbalance {shown_figure(self.imbalance)}>"
         )
 

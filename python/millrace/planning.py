@@ -29,6 +29,7 @@ _RUN_FIGURES = (
     "over_oracle",
     "rescales",
     "oscillations",
+    "reversals",
     "largest_backlog",
 )
 
@@ -46,7 +47,7 @@ def simulate(
 
     All policies get the same records, noise and cluster. docs/autoscaling.md explains the figures: ``violations`` is
     the share of batches that were not in time, latencies are in seconds, ``over_oracle`` compares core hours with those
-    of a policy that knows the future.
+    of the least that any policy could have.
 
     Args:
         trace: name of a synthetic load, such as ``diurnal``; a CSV file of times and rates; or a pair of arrays, of
@@ -121,7 +122,8 @@ class FlowCapacity:
         return "".join(table._repr_html_() for table in tables if len(table))
 
     def __repr__(self) -> str:
-        return "\n\n".join(map(repr, (self.operators, self.bottlenecks, self.fewest_tasks)))
+        tables = (self.operators, self.bottlenecks, self.fewest_tasks)
+        return "\n\n".join(repr(table) for table in tables if len(table))
 
 
 def capacity(

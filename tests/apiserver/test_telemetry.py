@@ -98,7 +98,7 @@ def test_a_standby_asks_nothing_of_the_canary_that_its_watch_shows(plane, namesp
             asked = requests(standby)
             touched = requests(leader)
             wait_until(lambda: requests(leader) >= touched + 10)
-            assert requests(standby) == asked
+            assert requests(standby) <= asked + 2, "only a watch that has ended asks again, once, and lists"
             assert ask(standby, "/healthz")[0] == 200
         finally:
             standby.kill()

@@ -148,7 +148,7 @@ def test_a_change_that_is_compared_first_says_so(plane, namespace, field, is_com
     patched(plane, namespace, "upgrade", {"mode": "Shadow"})
     prepare(plane, namespace, field)
     warning = patched(plane, namespace, field, REPLACING[field])
-    assert ("the version that runs goes on until both are compared" in warning) is is_compared
+    assert ("goes on until both are compared on the same records" in warning) is is_compared
     assert ("the driver ends after its running batch" in warning) is not is_compared
 
 

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 import yaml
 
+from fault_settings import chance
 from lab import topics
 from lab.kafka import Broker
 from lab.processes import signal_all
@@ -23,7 +24,6 @@ from .faults.job import Job
 from .faults.kinds import rebalance, replica_killed
 from .faults.queries import DEDICATED_TABLE, DEDICATED_WINDOWS, NAME
 from .faults.scene import SINK, SOURCE, Scene, scene
-from .faults.settings import chance
 from .replicas import record
 from .sources import remove
 

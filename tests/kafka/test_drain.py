@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from fault_settings import chance
 from lab import topics
 from lab.kafka import Broker
 
 from .faults.job import PATIENCE, Job
 from .faults.queries import PYTHON
 from .faults.scene import SINK, Scene, scene
-from .faults.settings import chance
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
 

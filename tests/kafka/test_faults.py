@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from fault_settings import FAULTS, SEED, chance
 from lab.kafka import Broker
 
 from .faults.corruption import KINDS
 from .faults.kinds import EVERY, Fault, all_faults, broker_paused, checkpoint_corrupted, replica_killed
 from .faults.queries import CASES, Case
 from .faults.scene import Scene, scene
-from .faults.settings import FAULTS, SEED, chance
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -93,6 +93,17 @@ def test_every_letter_is_there_when_the_slice_ends_and_a_repeated_one_can_be_tol
     assert set(places) == {str(offset).encode() for offset in range(5000)}
 
 
+def test_a_missing_topic_of_dead_letters_is_found_before_a_record_is_read(broker, topic, make_topic, tmp_path):
+    source = opened(broker, tmp_path, {"topic": topic}, **letters({"topic": "no-letters"}))
+    with pytest.raises(MillraceError) as raised:
+        source.check_server()
+    [problem] = raised.value.problems
+    assert problem.field == "spec.sources.trips.corruptRecords.topic"
+    assert problem.message.endswith("has no topic no-letters")
+    assert "--topic no-letters --create" in problem.hint
+    opened(broker, tmp_path, {"topic": topic}, **letters({"topic": make_topic()})).check_server()
+
+
 def test_a_dead_letter_topic_that_takes_no_letter_is_an_error(broker, make_topic, tmp_path):
     topic, dead = make_topic(), make_topic(max_message_bytes=1000)
     topics.fill(broker, topic, ["x" * 5000])

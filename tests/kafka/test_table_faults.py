@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fault_settings import chance
 from lab.kafka import Broker
 from spark.streams import Placing, plan
 
 from .faults.kinds import broker_killed, driver_killed, network_cut
 from .faults.queries import GROUPED_JOIN, JOIN, VERSIONS, Case
 from .faults.scene import Scene, scene
-from .faults.settings import chance
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(1800)]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fault_settings import FAULTS, chance
 from lab.kafka import Broker
 
 from .faults.job import PATIENCE, Job
 from .faults.queries import BATCH, PARTITION, PYTHON, TABLE, by_tasks
 from .faults.scene import Scene, scene
-from .faults.settings import FAULTS, chance
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow(minutes=1), pytest.mark.timeout(900)]
 

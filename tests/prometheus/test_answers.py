@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 
 from builders import PIN, a_batch, a_native_batch
@@ -12,6 +13,7 @@ from lab.waiting import wait_until
 from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.run.job_metrics import JobMetrics
 from millrace_jobs.selection.costs import CombineTask
+from millrace_jobs.sketches.key_profile import add_counts, profile
 from millrace_operator.metrics_source.job_metrics import newest_answer
 from millrace_operator.scaling.answers import MAX_AGE
 from millrace_operator.scaling.observation import Answer
@@ -25,6 +27,10 @@ pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(1800)]
 BATCH = a_batch(
     waiting=70,
     state_updates=60,
+    sink_seconds=0.25,
+    slice_rows=(3000, 2000),
+    slice_seconds=(0.5, 0.4),
+    profile=profile(add_counts([(np.array([1, 2], np.uint64), np.array([4, 6]))])),
     combined=tuple(CombineTask(rows, keys, 0.1) for rows, keys in ((1290, 30), (1230, 28))),
 )
 
@@ -62,6 +68,13 @@ def test_an_answer_has_every_value_and_its_time(start, connect):
             combine_tasks_total=8,
             combine_seconds_total=pytest.approx(1.0),
             merge_seconds_total=pytest.approx(0.8),
+            longest_slice_seconds_total=1.0,
+            latest_offset_seconds_total=pytest.approx(0.02),
+            get_batch_seconds_total=0.0,
+            wal_commit_seconds_total=pytest.approx(0.04),
+            commit_seconds_total=pytest.approx(0.04),
+            planning_seconds_total=pytest.approx(0.1),
+            sink_seconds_total=0.5,
             partials_total=116,
             updates_total=120,
             input_bytes_total=400_000,
@@ -74,6 +87,8 @@ def test_an_answer_has_every_value_and_its_time(start, connect):
             lag_rows=70,
             keys=60,
             imbalance=pytest.approx(0.032),
+            hottest_key=0.6,
+            largest_slice=0.6,
             epoch=1,
             parallelism=4,
             replicas=2,
@@ -123,7 +138,8 @@ def test_a_driver_before_its_first_batch_has_only_counters(start, connect):
         found = answer_with(connect(start(targets(one))), "ns")
     said = {name for name, value in vars(found).items() if value is not None}
     sizes = {"input_bytes_total", "routed_total", "route_bytes_total", "combine_bytes_total"}
-    assert said == sizes | {
+    steps = {f"{step}_seconds_total" for step in ("latest_offset", "get_batch", "wal_commit", "commit", "planning")}
+    assert said == sizes | steps | {"sink_seconds_total", "longest_slice_seconds_total"} | {
         "time", "batches_total", "rows_total", "merge_seconds_total", "partials_total", "updates_total"
     }  # fmt: skip
 

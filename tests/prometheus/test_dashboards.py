@@ -56,8 +56,9 @@ def an_operator() -> OperatorMetrics:
     metrics.watches.of("pods", None).failed()
     executors = {"wanted": 2, "ready": 1, "pending": 1}
     plan = {"executors": 2, "workers": 4, "replicas": 2}
+    ready, cores = (("Ready", "True", "Running"),), {"driver": 1.0, "executor": 4.0}
     rows = [
-        QueryRow(("ns", "q"), "Running", "hash", "Active", "Inline", (("Ready", "True", "Running"),), executors, plan),
+        QueryRow(("ns", "q"), "Running", "hash", "Active", "Inline", ready, executors, plan, cores=cores),
         QueryRow(("ns", "new"), "Pending", "", "Active", "", (("Ready", "False", "InvalidQuery"),), {}, {}),
     ]
     metrics.show(

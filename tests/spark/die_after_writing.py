@@ -23,16 +23,16 @@ write = FilesSink.write
 
 
 def die_after_writing(folder: Path, query: str, batch: int) -> None:
-    """Run a query in a process of its own that dies when the sink has this batch."""
+    """Run a query in a process of its own that dies when the sink has this batch, or a later one."""
     program = [sys.executable, __file__, query, str(batch)]
     died = subprocess.run(program, cwd=folder, capture_output=True, timeout=600, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
 
 
 def write_and_die(sink: FilesSink, results: DataFrame, batch: ResultBatch) -> int:
-    """Write a batch, and kill the process if it is the last one."""
+    """Write a batch, and kill the process if it is the last one; a change of the state has a number before it."""
     rows = write(sink, results, batch)
-    if batch.number == int(sys.argv[2]):
+    if batch.number >= int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
     return rows
 

@@ -106,11 +106,14 @@ class Process:
 
     def wait_for_batch(self) -> None:
         """Until it says that it has finished a batch."""
-        while True:
-            line = self._lines.get()
-            assert line is not None, f"it ended by itself: {self.output}"
+        assert self.finishes_a_batch(), f"it ended by itself: {self.output}"
+
+    def finishes_a_batch(self) -> bool:
+        """Wait until it says that it has finished a batch; return False if it ends before."""
+        while (line := self._lines.get()) is not None:
             if line.startswith("batch="):
-                return
+                return True
+        return False
 
     def batches(self) -> int:
         """How many batches it has said to have finished."""

@@ -78,7 +78,7 @@ class Step:
     version: Version | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     number: int = 0
-    """The number of state partitions, of a snapshot, or of files whose batches end before the process is killed."""
+    """The number of state partitions, of a snapshot, of a step, or of files whose batches end before a kill."""
 
 
 def records(chance: random.Random, number: int) -> list[Record]:
@@ -96,17 +96,18 @@ def records(chance: random.Random, number: int) -> list[Record]:
 
 def steps(chance: random.Random, length: int, *, closes: bool) -> Iterator[Step]:
     """Yield a random sequence; the first step is a run. With ``closes``, results come when windows close."""
-    held = ("records", *chance.sample(list(AGGREGATES)[1:], chance.randint(2, 4)))
-    version, taken = Version(held), 0
+    version, taken = Version(("records", *chance.sample(list(AGGREGATES)[1:], chance.randint(2, 4)))), 0
     yield Step("run", files=2, version=version)
     for kind in _kinds(chance, length):
         files = chance.randint(1, 2)
         match kind:
             case "change the SQL":
-                version = _changed(chance, version, held, closes=closes)
+                version = _changed(chance, version, closes=closes)
                 yield Step(kind, version=version)
-                yield Step("run", files=files)
-            case "add an aggregate":
+                if chance.random() < 0.3:
+                    yield Step("kill while adding", files=files, number=chance.randrange(6))
+                yield Step(chance.choice(["run", "run", "kill in a batch"]), files=files)
+            case "add too much":
                 yield Step(kind)
             case "change the plan":
                 yield Step(kind, spec=_plan(chance))
@@ -128,7 +129,7 @@ def steps(chance: random.Random, length: int, *, closes: bool) -> Iterator[Step]
 
 
 def _kinds(chance: random.Random, length: int) -> list[str]:
-    others = ["change the plan", "restore", "repartition", "snapshot of a run", "add an aggregate", "damaged snapshot"]
+    others = ["change the plan", "restore", "repartition", "snapshot of a run", "add too much", "damaged snapshot"]
     kinds = ["change the SQL", "snapshot", "run", "restore", "repartition", "run"]
     kinds += [chance.choice(["kill in a batch", "kill when written"])]
     kinds += [chance.choice([*others, "change the SQL", "run", "change the SQL"]) for _ in range(length - len(kinds))]
@@ -136,10 +137,12 @@ def _kinds(chance: random.Random, length: int) -> list[str]:
     return ["snapshot", *kinds] if kinds.index("restore") < kinds.index("snapshot") else kinds
 
 
-def _changed(chance: random.Random, version: Version, held: Sequence[str], *, closes: bool) -> Version:
-    kept = chance.sample(held, chance.randint(1, len(held)))
+def _changed(chance: random.Random, version: Version, *, closes: bool) -> Version:
+    """Return a version whose aggregates leave, return, move, or are new; with a new one, the filter often stays."""
+    known = list(AGGREGATES) if chance.random() < 0.6 else version.aggregates
+    kept = chance.sample(known, chance.randint(1, len(known)))
     changed = replace(version, aggregates=tuple(kept), in_capitals=chance.random() < 0.3)
-    if chance.random() < 0.4:
+    if chance.random() < 0.3:
         changed = replace(changed, grade=chance.choice((0, 3, 6)))
     return replace(changed, repeated=not closes and chance.random() < 0.3)
 

@@ -17,17 +17,13 @@ from millrace_jobs.comparison.compare import compare_results, speed_of_runs
 from millrace_jobs.comparison.findings import OutputComparison
 from millrace_jobs.comparison.version_run import VersionOutcome, VersionTask, run_version
 from millrace_jobs.run.query_file import query_of
+from wrong_versions import CONTINUED, SQL, WRONG, WRONG_ON_A_STATE
 
 from . import compared_functions
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 FILES, PER_FILE = 10, 1_500
-SQL = """
-SELECT window.start AS since, city, count(*) AS n, count(DISTINCT rider) AS riders, round(sum(fare), 2) AS total,
-  from_utc_timestamp(window.start, 'Europe/Berlin') AS local
-FROM trips WHERE fare > 5 AND tip >= 0 GROUP BY window(at, '1 minute'), city
-"""
 JOIN = """
 SELECT t.id AS id, t.city AS city, p.amount AS amount FROM trips t LEFT JOIN payments p
 ON t.id = p.trip AND p.paid BETWEEN t.at AND t.at + INTERVAL 20 SECONDS
@@ -141,41 +137,28 @@ def groups(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Versions:
     return Versions.of(SQL, records, tmp_path_factory.mktemp("groups"))
 
 
-WRONG = {
-    "a window that is a second longer": ({"'1 minute'": "'61 seconds'"}, {}, ["only the old version has", "only the new"]),
-    "windows that begin a second later": (
-        {"'1 minute')": "'1 minute', '1 minute', '1 second')"}, {}, ["since is 1 s later in the new version"],
-    ),
-    "another rounding": ({", 2) AS total": ", 1) AS total"}, {}, ["total: ", "the new one is 0.05 less to 0.0"]),
-    "a lost NULL group": (
-        {"fare > 5": "fare > 5 AND city IS NOT NULL"}, {}, ["only the old version has", "all of them have NULL in city"],
-    ),
-    "count for count(DISTINCT)": ({"count(DISTINCT rider)": "count(rider)"}, {}, ["riders: ", " more"]),
-    "another filter": ({"fare > 5": "fare > 8"}, {}, ["n: ", "total: ", " less"]),
-    "the sum of another column": ({"sum(fare)": "sum(tip)"}, {}, ["total: ", " less"]),
-    "a shorter grace for late records": ({}, {"delay": "1s"}, ["n: ", "total: ", " less"]),
-    "another time zone": ({"Europe/Berlin": "Europe/London"}, {}, ["local: ", "the new one is 3600 s earlier"]),
-    "another type": ({"count(*) AS n": "CAST(count(*) AS INT) AS n"}, {}, ["n: its type is INT, and was BIGINT"]),
-    "a column that is gone": ({", count(DISTINCT rider) AS riders": ""}, {}, ["riders: the new version has no such"]),
-}  # fmt: skip
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_version_is_found_by_what_is_wrong(groups: Versions, wrong: str) -> None:
-    changes, spec, said = WRONG[wrong]
-    sql = SQL
-    for old, new in changes.items():
-        assert old in sql
-        sql = sql.replace(old, new)
-    output, outcome = groups.compared(sql, **spec)
+    version = WRONG[wrong]
+    spec = {} if version.delay is None else {"delay": version.delay}
+    output, outcome = groups.compared(version.of(SQL), **spec)
     assert not output.is_equal
-    for text in said:
+    for text in version.said:
         assert text in texts(output)
     if spec:
         assert sum(each.late for each in outcome.batches) > sum(each.late for each in groups.outcome.batches)
-    if "riders" not in wrong and len(said) == 2 and said[0] == "riders: ":
+    if "riders" not in wrong and len(version.said) == 2 and version.said[0] == "riders: ":
         assert {each.column for each in output.findings} == {"riders"}
+
+
+@pytest.mark.timeout(600)
+def test_what_a_state_lets_change_is_found_by_what_is_wrong(records: Path, tmp_path: Path) -> None:
+    versions = Versions.of(CONTINUED, records, tmp_path)
+    for version in (each for wrong, each in WRONG_ON_A_STATE.items() if wrong not in WRONG):
+        output, _ = versions.compared(version.of(CONTINUED))
+        for text in version.said:
+            assert text in texts(output)
 
 
 RIGHT: dict[str, tuple[str, dict[str, Any]]] = {

@@ -1,7 +1,8 @@
 """Random sequences of changes, snapshots, restores and faults, against DuckDB and against one uninterrupted run.
 
 After each step, the sinks have what DuckDB says of the records read so far; at the end they also have what one run
-without changes and faults writes. A sequence that fails prints its steps, and its seed makes the same ones again.
+without changes and faults writes. An aggregate that a change has added is NULL in the windows that the state had by then.
+A sequence that fails prints its steps, and its seed makes the same ones again.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from millrace_jobs.checkpoint.snapshots import take
 from .answers import Row, assert_same, duckdb_rows
 from .cli import Project, Result
 from .die_after_writing import die_after_writing
+from .die_while_adding import STEPS as STEPS_OF_ADDING
 from .result_files import files_of
 from .sequences import (
     AGGREGATES,
@@ -50,16 +53,26 @@ from .tables import parquet
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn]
 
 STEPS = 10
-MORE = pytest.mark.slow(minutes=1.3)
+MORE = pytest.mark.slow(minutes=1.5)
+RUNS = ("run", "kill in a batch", "kill when written", "snapshot of a run")
+"""Steps in which the version runs; it may be refused, and is another one then, before files arrive for it."""
+
 PLAN = "{algorithm: hash, replicas: 1, parallelism: 2}\n"
 
 
 @dataclass(frozen=True)
 class Line:
-    """What led to a checkpoint: the version that read each file, and the sinks before, each up to its last batch."""
+    """What led to a checkpoint.
+
+    ``versions`` are those that read each file; ``sinks`` the ones before, each up to its last batch; ``grade`` is of the
+    version that ran last. ``held`` are the aggregates of the state: those that were added count in windows that start
+    after a time.
+    """
 
     versions: tuple[Version, ...] = ()
     sinks: tuple[tuple[str, int], ...] = ()
+    held: Mapping[str, datetime | None] = field(default_factory=dict)
+    grade: int = 0
 
 
 class Story:
@@ -87,10 +100,14 @@ class Story:
         """Let a step befall the query, and compare its results with what they have to be."""
         self.version = step.version or self.version
         self.spec |= step.spec
+        if step.kind in RUNS:
+            self._admit()
         self._give(step.files)
         match step.kind:
             case "run":
                 self._run("--available-now")
+            case "kill while adding":
+                self._kill_while_adding(step.number)
             case "kill in a batch":
                 plan = self.project.write("plan.yaml", PLAN)
                 assert self.project.program("spark.die_in_batch", self._query(), plan) == -signal.SIGKILL
@@ -112,7 +129,7 @@ class Story:
                 self._refuse_damaged(step.number)
             case "repartition":
                 self._repartition(step.number)
-            case "add an aggregate":
+            case "add too much":
                 self._refuse_unknown()
         self._note_read()
         if "snapshot" in step.kind and step.number not in self.taken:
@@ -121,6 +138,7 @@ class Story:
 
     def end(self) -> None:
         """Close all windows, and compare the results of all files with those of one uninterrupted run."""
+        self._admit()
         self._run("--once")
         self._note_read()
         assert len(self.line.versions) == len(self.files)
@@ -140,7 +158,7 @@ class Story:
         assert len(batches) == len(mine)
         for expected, written, version in zip(batches, mine, self.line.versions, strict=False):
             keys = self._key_columns
-            kept = [row for row in expected.rows if not version.repeated or row[keys] > 1]
+            kept = self._counted([row for row in expected.rows if not version.repeated or row[keys] > 1], AGGREGATES)
             assert_same(written.rows, _columns(replace(expected, rows=tuple(kept)), written.names), keys)
 
     def compare(self, *, ended: bool = False) -> None:
@@ -152,10 +170,12 @@ class Story:
             assert len(written) == len(versions)
             for number, (batch, version) in enumerate(zip(written, versions, strict=True), 1):
                 assert batch.names[keys:] == version.aggregates
-                assert_same(batch.rows, duckdb_rows(read, updates_of(number, version, self.window).duckdb), keys)
+                expected = duckdb_rows(read, updates_of(number, version, self.window).duckdb)
+                assert_same(batch.rows, self._counted(expected, version.aggregates), keys)
             return
         names = tuple(AGGREGATES)
-        answers = {row[:keys]: row for row in duckdb_rows(read, totals_of(names, self.window).duckdb)}
+        totals = duckdb_rows(read, totals_of(names, self.window).duckdb)
+        answers = {row[:keys]: row for row in self._counted(totals, names)}
         emitted: list[Row] = []
         for batch in written:
             wanted = [answers[row[:keys]] for row in batch.rows]
@@ -167,6 +187,15 @@ class Story:
         ends = {key: key[1] for key in answers}
         assert {key for key, end in ends.items() if ended or end <= sure} <= set(emitted)
         assert {key for key in emitted if not ended and ends[key] > possible} == set()
+
+    def _counted(self, rows: Iterable[Row], aggregates: Iterable[str]) -> list[Row]:
+        """Return the rows with NULL for what was added when their windows had begun."""
+        keys, after = self._key_columns, [self.line.held.get(each) for each in aggregates]
+        return [
+            row[:keys]
+            + tuple(None if at and row[0] <= at else value for at, value in zip(after, row[keys:], strict=True))
+            for row in rows
+        ]
 
     def _closed_by(self, number: int) -> datetime:
         """Return the watermark after the files up to this number."""
@@ -195,7 +224,7 @@ class Story:
         last = place.last_batch().committed
         assert last is not None
         read = _read_by(place)
-        line = Line(self.line.versions[:read], (*self.line.sinks, (self.sink, last)))
+        line = replace(self.line, versions=self.line.versions[:read], sinks=(*self.line.sinks, (self.sink, last)))
         self.taken[number] = (self.root, line)
 
     def _give(self, files: int) -> None:
@@ -220,6 +249,57 @@ class Story:
             checkpoint={"uri": (project.folder / f"checkpoint{place}").as_uri()},
             **self.spec,
         )
+
+    def _lacking(self) -> list[str]:
+        """Return the aggregates of the version that the state does not have."""
+        return [each for each in self.version.aggregates if self.line.held and each not in self.line.held]
+
+    def _known(self) -> Version:
+        """Return the version without what the state does not have."""
+        kept = tuple(each for each in self.version.aggregates if each not in self._lacking())
+        return replace(self.version, aggregates=kept or ("records",))
+
+    def _admit(self) -> None:
+        """Prepare for a run of the version: it is refused first as long as the state cannot take up what it lacks."""
+        if self._lacking() and self.window is None:
+            self._refuse("its groups have no window")
+            self.version = self._known()
+        if self._lacking() and self.version.grade != self.line.grade:
+            self._refuse("WHERE changes with it")
+            self.version = replace(self.version, grade=self.line.grade)
+        if self._lacking() and Checkpoint(self.root).last_batch().unfinished is not None:
+            self._refuse("was begun and is not finished")
+            wanted, self.version = self.version, self._known()
+            self._run("--available-now")
+            self._note_read()
+            self.version = wanted
+        self._note_adopted(self.version.aggregates)
+        self.line = replace(self.line, grade=self.version.grade)
+
+    def _note_adopted(self, aggregates: Iterable[str]) -> None:
+        """Note which aggregates the state has from now on."""
+        newest = None
+        if self.line.held and self.window is not None:
+            read, groups = stream_of(self.files, self.line.versions), totals_of(("records",), self.window).duckdb
+            ((newest,),) = duckdb_rows(read, f"SELECT max(window_start) FROM ({groups})")
+        self.line = replace(self.line, held=dict.fromkeys(aggregates, newest) | dict(self.line.held))
+
+    def _kill_while_adding(self, number: int) -> None:
+        """Kill a process at a step of its change of the state; it has nothing to change if the version adds nothing."""
+        admitted, wanted = replace(self.version, grade=self.line.grade), self.version
+        if not self._lacking() or self.window is None or Checkpoint(self.root).last_batch().unfinished is not None:
+            return
+        self.version = admitted
+        step = list(STEPS_OF_ADDING)[number]
+        assert self.project.program("spark.die_while_adding", self._query(), step) == -signal.SIGKILL
+        if step in list(STEPS_OF_ADDING)[-2:]:
+            self._note_adopted(admitted.aggregates)
+        self.version = wanted
+
+    def _refuse(self, why: str) -> None:
+        before = self._kept()
+        self.project.millrace("run", self._query(), "--available-now").assert_failed(why)
+        assert self._kept() == before
 
     def _run(self, how: str) -> None:
         self._millrace("run", self._query(), how)
@@ -257,7 +337,7 @@ class Story:
         shutil.rmtree(damaged)
 
     def _repartition(self, partitions: int) -> None:
-        command = ("state", "repartition", self._query(), "--partitions", str(partitions))
+        command = ("state", "repartition", self._query(version=self._known()), "--partitions", str(partitions))
         unfinished = Checkpoint(self.root).last_batch().unfinished
         if unfinished is None:
             self._millrace(*command)
@@ -272,7 +352,7 @@ class Story:
         return {name: content for name, content in files_of(self.root).items() if name != "lease.json"}
 
     def _refuse_unknown(self) -> None:
-        aggregates = (*self.version.aggregates, UNKNOWN)  # refused, since WHERE changes with it
+        aggregates = (*self._known().aggregates, UNKNOWN)  # refused, since WHERE changes with it
         changed = replace(self.version, aggregates=aggregates, grade=self.version.grade + 1)
         before = self._kept()
         refused = self.project.millrace("run", self._query(version=changed), "--available-now")

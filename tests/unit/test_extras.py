@@ -65,7 +65,13 @@ def test_the_partitioners_need_numpy_and_numba_only() -> None:
 
 def test_of_the_package_only_partitioners_work_with_numpy_and_numba_alone_and_the_rest_says_what_to_install() -> None:
     library = "name not in {'numpy', 'numba', 'llvmlite', *sys.stdlib_module_names} and not name.startswith(('millrace', '_sysconfigdata'))"
-    calls = ("compare([1], ['pkg'])", "simulate('steps')", "capacity({}, 1)", "load('query.yaml')")
+    calls = (
+        "compare([1], ['pkg'])",
+        "simulate('steps')",
+        "capacity({}, 1)",
+        "load('query.yaml')",
+        "check_aggregator(object, {'a': [1]})",
+    )
     script = f"""
 import millrace
 print(len(millrace.Partitioner("pkg", workers=4).route([1, 1, 2])))
@@ -80,6 +86,14 @@ for call in {calls}:
     for call, line in zip(calls, said, strict=True):
         assert line.startswith(f"millrace.{call.partition('(')[0]} needs the Python package ")
         assert "which is not installed; run: pip install millrace; " in line
+
+
+def test_without_its_dependencies_the_program_says_what_to_install() -> None:
+    library = "name not in {'numpy', 'numba', 'llvmlite', *sys.stdlib_module_names} and not name.startswith(('millrace', '_sysconfigdata'))"
+    script = "from millrace_jobs.program import main\nprint(run('--help')[0])"
+    assert hiding(library, script).startswith(
+        "error: millrace needs the Python package typer, which is not installed; run: pip install millrace; "
+    )
 
 
 def test_a_missing_extra_is_one_sentence_with_what_to_install() -> None:

@@ -36,7 +36,7 @@ def test_the_wheel_has_the_packages_and_their_data_and_nothing_else(release: Pat
     packages = {name.partition("/")[0] for name in names}
     known = {file.parent.name for file in ROOT.glob("*/millrace*/__init__.py")}
     assert {each for each in packages if not each.endswith(".dist-info")} == known
-    assert "millrace = millrace_jobs.cli:main" in entry_points
+    assert "millrace = millrace_jobs.program:main" in entry_points
     for package in ("jobs/millrace_jobs", "operator/millrace_operator"):
         folder = (ROOT / package).parent
         data = [path for path in (ROOT / package).rglob("*") if path.is_file() and path.suffix != ".py"]

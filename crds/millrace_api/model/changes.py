@@ -59,7 +59,7 @@ class CheckpointChange(Enum):
     EMIT = "the state was built for another emit mode"
     STATE = "the state in the checkpoint depends on it"
     START = "it only applies to the first run"
-    SCHEMA = "columns and fields may be added and removed, but none may change its type"
+    SCHEMA = "columns and fields may be added and removed, and numbers be wider, but no other type may change"
     SQL = "filter and output may change, but not what the state depends on"
 
 

@@ -36,6 +36,7 @@ class ConditionType(StrEnum):
     UPSTREAM_READY = "UpstreamReady"
     METRICS_AVAILABLE = "MetricsAvailable"
     SCALING_LIMITED = "ScalingLimited"
+    SCALING_INEFFECTIVE = "ScalingIneffective"
     SCALING_ACTIVE = "ScalingActive"
     DEGRADED = "Degraded"
 
@@ -91,6 +92,14 @@ class ObservedLoad(Model):
     lag: int | None = Field(default=None, description="Records waiting.")
     imbalance: float | None = Field(default=None, description="Imbalance of the workers, (max - avg) / avg.")
     executors_ready: int | None = Field(default=None, description="Executors that are ready.")
+    cores: float | None = Field(
+        default=None,
+        description="CPU cores that executors request, and partitioner replicas in pods of their own: as many "
+        "core-hours in an hour.",
+    )
+    core_hours_per_million_records: float | None = Field(
+        default=None, description="Core-hours for a million of the records that arrive; none while few arrive."
+    )
     observed_time: _Time | None = Field(default=None, description="When this was observed.")
 
 

@@ -7,12 +7,12 @@ the sink, and which results are shown.
 Where Millrace merges the groups, each aggregate has columns of its own in the state. A changed query finds them by the
 call of the aggregate, so its aggregates may come in another order. Those that it no longer has are still counted in the
 state, so a query can have them back, with whole values. Those that it adds count in later windows: see
-``added_aggregates``.
+``added_aggregates``. Columns of a source may have wider types: see ``widened_types``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from millrace_api.sql.outline import AGGREGATES, Outline, columns_in, outline
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_api.sql.schema_ddl import Column, parse_schema
 from millrace_api.validation.added_aggregates import remark_on_added, why_not_added
+from millrace_api.validation.widened_types import is_wider, why_not_widened
 
 FIELDS = dict(checkpoint_changes(StreamQuery))
 """Kind of change of every StreamQuery field, by its YAML path; a field that is not listed follows its parent.
@@ -68,7 +69,9 @@ def compare(
             remarks += [f"{field}: {note}" for note in notes]
             reason = missing or reason
         elif change is CheckpointChange.SCHEMA and old and new:
-            objections = _compare_schemas(old, new)
+            objections, why, notes = _compare_schemas(before, now, (old, new), held)
+            remarks += [f"{field}: {note}" for note in notes]
+            reason = why or reason
         elif change is CheckpointChange.FREE or _is_of_static_table(field, before, now):
             objections = []
         else:
@@ -99,11 +102,46 @@ def change_of(field: str) -> CheckpointChange:
     raise KeyError(field)
 
 
-def _compare_schemas(old: str, new: str) -> list[str]:
-    """Describe the columns whose type has changed, each with its old and its new type; structs by their fields."""
-    types = dict(_types(parse_schema(old)))
-    changed = ((name, kind) for name, kind in _types(parse_schema(new)) if types.get(name, kind) != kind)
-    return [f"with {name} {types[name]}, not with {name} {kind}" for name, kind in changed]
+def _compare_schemas(
+    before: StreamQuery, now: StreamQuery, schemas: tuple[str, str], held: Sequence[str] | None
+) -> tuple[list[str], str | None, list[str]]:
+    """Compare the types of columns that both schemas of a source have; structs by their fields.
+
+    Returns:
+        The changes that the checkpoint does not allow, each with the old and the new type; the reason, if there is a
+        more precise one than that of the field; and remarks on the columns whose type may become wider.
+    """
+    types, wanted = (dict(_types(parse_schema(schema))) for schema in schemas)
+    changed = {name: (types[name], kind) for name, kind in wanted.items() if types.get(name, kind) != kind}
+    wider = {name: pair for name, pair in changed.items() if "." not in name and is_wider(*pair)}
+    why = _why_not_widened(before, now, wider, held) if wider == changed else None
+    if wider == changed and why is None:
+        return [], None, [f"{name} was {old} and is {new}: what is computed from it may be wider, too"
+                          for name, (old, new) in wider.items()]  # fmt: skip
+    return [f"with {name} {old}, not with {name} {new}" for name, (old, new) in changed.items()], why, []
+
+
+def fields_with_wider_types(before: StreamQuery, now: StreamQuery) -> Iterator[str]:
+    """Yield the fields of the schemas in which the type of a column has changed, where ``compare`` allows it."""
+    for field, old, new in differences(before.to_document(), now.to_document()):
+        if change_of(field) is CheckpointChange.SCHEMA and old and new and not _is_of_static_table(field, before, now):
+            types, wanted = (dict(_types(parse_schema(schema))) for schema in (old, new))
+            if any(types.get(name, kind) != kind for name, kind in wanted.items()):
+                yield field
+
+
+def _why_not_widened(
+    before: StreamQuery, now: StreamQuery, wider: Mapping[str, tuple[str, str]], held: Sequence[str] | None
+) -> str | None:
+    """Return why the state of a query cannot go on with wider types of columns; None if it can."""
+    if before.spec.query.sql is None or now.spec.query.sql is None:
+        return "aggregators in Python see the types"
+    made, wanted = _outline(before), _outline(now)
+    if not made.state and not wanted.state:
+        return None
+    if held == () or not (_merges_parts(before, made) and _merges_parts(now, wanted)):
+        return "only a state of aggregates that Millrace merges can go on with a wider type"
+    return why_not_widened(now, wider, (made, wanted), made.aggregates if held is None else held)
 
 
 def _types(columns: Sequence[Column], prefix: str = "") -> Iterator[tuple[str, str]]:

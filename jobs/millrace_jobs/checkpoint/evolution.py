@@ -13,7 +13,7 @@ from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.outline import aggregate_text
 from millrace_api.sql.parsed_query import parsed_query
-from millrace_api.validation.evolution import compare
+from millrace_api.validation.evolution import ForbiddenChange, compare, fields_with_wider_types
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.queries.sql_aggregates import longest_window
 from millrace_jobs.queries.state_layout import held_aggregates, same_entry, windows_after
@@ -28,16 +28,39 @@ def check_changes(
     ``layout`` is that of the state, if it was recorded.
 
     Raises:
-        MillraceError: the query has forbidden changes, with one problem for each.
+        MillraceError: the query has forbidden changes, with one problem for each, or changes that an unfinished batch
+            does not allow.
     """
-    held = tuple(map(aggregate_text, held_aggregates(layout)))
-    partial = {call for call, start in zip(held, windows_after(layout), strict=False) if start is not None}
-    forbidden, remarks = compare(before, now, held, partial)
+    forbidden, remarks = changes_on(layout, before, now)
     if forbidden:
         made = f"the checkpoint {log.spark.parent} was made"
         hint = _hint(before, log)
         raise MillraceError(*(Problem(f"{made} {each}", hint, field=each.field) for each in forbidden))
+    if field := next(iter(fields_with_wider_types(before, now)), None):
+        require_finished_batch(log, "with the types that it had", field)
     return remarks
+
+
+def changes_on(
+    layout: Mapping[str, Any] | None, before: StreamQuery, now: StreamQuery
+) -> tuple[tuple[ForbiddenChange, ...], tuple[str, ...]]:
+    """Return the forbidden changes of a query on a state of this layout, and remarks on those that are allowed."""
+    held = tuple(map(aggregate_text, held_aggregates(layout)))
+    partial = {call for call, start in zip(held, windows_after(layout), strict=False) if start is not None}
+    return compare(before, now, held, partial)
+
+
+def require_finished_batch(log: SparkLog, before: str, field: str) -> None:
+    """Refuse a change by which an unfinished batch would have other results; a sink may have those that it had.
+
+    Raises:
+        MillraceError: a batch is unfinished. ``before`` is how the query has to run first.
+    """
+    unfinished = log.last_batch().unfinished
+    if unfinished is not None:
+        message = f"batch {unfinished} of the checkpoint {log.spark.parent} was begun and is not finished"
+        hint = f"run the query {before} until that batch is finished, and then change it"
+        raise MillraceError(Problem(message, hint, field=field))
 
 
 def check_layout(before: Mapping[str, Any] | None, now: Mapping[str, Any], log: SparkLog) -> None:

@@ -1,12 +1,14 @@
 """Snapshots that a query's annotation asks its driver for, and the report on all snapshots of a checkpoint.
 
 A request is carried out once, also by a driver whose predecessor has died before it could report it: the manifest has
-the time of the request.
+the time of the request. Of a removal, nothing is left that could have it, so a note beside the snapshots does.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from millrace_api.errors import MillraceError, Problem
@@ -17,6 +19,7 @@ from millrace_jobs.checkpoint.object_lease import spark_place
 from millrace_jobs.checkpoint.snapshots import (
     ASKED,
     MANIFEST,
+    SNAPSHOTS,
     Snapshot,
     SnapshotReason,
     claim_on,
@@ -27,7 +30,13 @@ from millrace_jobs.checkpoint.snapshots import (
     take,
 )
 from millrace_jobs.checkpoint.spark_folder import SparkLog
-from millrace_jobs.places import Place
+from millrace_jobs.places import Place, remove_all, write_durably
+
+_REMOVAL = "_removal.json"
+"""File beside the snapshots with the name and the time of the last removal that was asked for, written before it.
+
+No snapshot can have this name.
+"""
 
 _ORIGINS = {
     SnapshotReason.REQUEST: SnapshotOrigin.PERSON,
@@ -60,16 +69,26 @@ def take_requested(root: Place, name: str, asked: str, now: datetime) -> Snapsho
     return take(root, name, now, asked=asked)
 
 
-def remove_requested(root: Place, name: str) -> None:
-    """Remove a snapshot, whole or not, whoever has taken it.
+def remove_requested(root: Place, name: str, asked: str) -> None:
+    """Remove a snapshot, whole or not, whoever has taken it, as was asked for at a time; do nothing if it was then.
+
+    Only the driver of a checkpoint may call it.
 
     Raises:
         MillraceError: there is nothing.
         OSError: it cannot be removed.
     """
+    note, removal = root / SNAPSHOTS / _REMOVAL, json.dumps({"name": name, "asked": asked}).encode()
+    with suppress(FileNotFoundError):
+        if note.read_bytes() == removal:
+            place = place_of_snapshot(root, name)  # with what a driver that died has left of it
+            (place / MANIFEST).unlink(missing_ok=True)
+            remove_all(place)
+            return
     if name not in names_of_snapshots(root):
         hint = "write - and the name of one; status.snapshots.newest has the newest"
         raise MillraceError(Problem(f"there is no snapshot {name}", hint))
+    write_durably(note, removal)
     remove(place_of_snapshot(root, name))
 
 

@@ -154,7 +154,7 @@ def _attempt(place: str, order: SnapshotOrder) -> SnapshotOutcome:
 def _carry_out(root: Place, order: SnapshotOrder) -> SnapshotOutcome:
     now = datetime.now(UTC)
     if order.removes:
-        remove_requested(root, order.name)
+        remove_requested(root, order.name, order.asked)
         return SnapshotOutcome(removed=(order.name,))
     if order.asked:
         return _outcome(take_requested(root, order.name, order.asked, now), is_new=True)

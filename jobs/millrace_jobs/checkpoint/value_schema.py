@@ -37,10 +37,9 @@ class StateSchema:
         """The types of the values' fields, in the form of JSON."""
         return [field["type"] for field in self.fields]
 
-    def write_with(self, added: Sequence[Mapping[str, Any]]) -> None:
-        """Replace the file by one whose values have more fields, which Spark takes to be nullable as all others."""
-        fields = [*self.fields, *({**field, "nullable": True} for field in added)]
-        value = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+    def write(self, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the file by one whose values have these fields."""
+        value = json.dumps({"type": "struct", "fields": list(fields)}, separators=(",", ":"))
         self.file.with_name(f".{self.file.name}.crc").unlink(missing_ok=True)  # it would not match any more
         write_durably(self.file, _written(_VERSION) + _in_parts(self.key) + _in_parts(value))
 

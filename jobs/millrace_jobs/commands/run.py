@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,9 @@ from millrace_support.extras import extras_reported
 from millrace_support.query_targets import ConnectionFiles
 
 if TYPE_CHECKING:
+    from millrace_api.model.streamquery import StreamQuery
+    from millrace_jobs.pod.driver_pod import DriverPod
+    from millrace_jobs.pod.versions import LoadedVersion
     from millrace_jobs.run.job import Job
 
 Grace = Annotated[float, typer.Option(min=0, help="Seconds that the running batch may take after Ctrl-C or SIGTERM.")]
@@ -101,13 +105,26 @@ def driver(
         chosen = query_for_spark(file, None, None, debug=True, in_pod=True)
         typer.echo(f"starting={chosen.name}", err=True)
         from millrace_jobs.pod.driver_pod import DriverPod
+        from millrace_jobs.run.query_file import query_of
+
+        platforms.append(DriverPod(plan_config_map, plan, auth_secret, file, partial(query_of, in_pod=True)))
+        return job_of(platforms[0].first_version(), chosen)
+
+    def job_of(version: LoadedVersion, mounted: StreamQuery | None = None) -> Job:
+        from millrace_jobs.confinement import confine
         from millrace_jobs.run.job import Job
 
-        platform = DriverPod(plan_config_map, plan, auth_secret)
-        ports = (metrics_port, lookups_port)
-        return Job(chosen, platform, False, *ports, debug=True, file=file, service_port=service_port)
+        confine(version.file)
+        chosen, ports = version.query or mounted, (metrics_port, lookups_port)
+        assert chosen is not None
+        return Job(chosen, platforms[0], False, *ports, debug=True, file=version.file, service_port=service_port)
 
-    run_job(job, grace)
+    def following() -> Job | None:
+        version = platforms[0].next_version()
+        return None if version is None else job_of(version)
+
+    platforms: list[DriverPod] = []
+    run_job(job, grace, following)
 
 
 def partitioner(
@@ -135,33 +152,45 @@ def partitioner(
         raise
 
 
-def run_job(create_job: Callable[[], Job], grace: float) -> None:
-    """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure."""
+def run_job(create_job: Callable[[], Job], grace: float, following: Callable[[], Job | None] = lambda: None) -> None:
+    """Run a job until it ends, or until its running batch ends after Ctrl-C or SIGTERM; report a failure.
+
+    ``following`` returns the job that takes over from one that has given way.
+    """
     from millrace_jobs.process import jvm
     from millrace_jobs.process.signals import GracefulShutdown
     from millrace_jobs.run.failures import write_report
 
     try:
         with extras_reported():
-            job = create_job()
-            job.grace = grace
+            jobs = [create_job()]  # the last one runs; no name keeps an earlier one
+            jobs[0].grace = grace
     except Exception as error:  # a mistake of ours, too, would leave the JVM behind
         jvm.end_unused()
         write_report(error)
         raise
 
     def give_up() -> None:
-        error = MillraceError(_overdue(grace, starting=job.is_starting))
-        job.abandon()
+        error = MillraceError(_overdue(grace, starting=jobs[-1].is_starting))
+        jobs[-1].abandon()
         print_problems(error.problems)
         write_report(error)
         os._exit(1)
 
-    shutdown = GracefulShutdown(job.stop, job.abandon, give_up, grace)
+    shutdown = GracefulShutdown(lambda: jobs[-1].stop(), lambda: jobs[-1].abandon(), give_up, grace)
     try:
-        with job:
+        with jobs[0]:
             shutdown.listen()
-            job.run()
+            jobs[0].run()
+        while jobs[-1].gives_way and (after := following()) is not None:
+            before = jobs[-1]
+            after.follow(before)
+            with after:
+                jobs[:] = [after]
+                if before.stop_requested:  # by a signal until now
+                    after.stop()
+                del before
+                after.run()
     except Exception as error:
         write_report(error)
         raise

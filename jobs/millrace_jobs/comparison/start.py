@@ -8,8 +8,9 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import StreamQuery
-from millrace_api.validation.evolution import compare as compare_versions
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
+from millrace_jobs.checkpoint.evolution import changes_on
+from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshots import (
     MANIFEST,
     SnapshotReason,
@@ -19,6 +20,7 @@ from millrace_jobs.checkpoint.snapshots import (
 )
 from millrace_jobs.comparison.report import BEGINNING
 from millrace_jobs.comparison.scratch_query import named
+from millrace_jobs.places import Place
 from millrace_jobs.run.checkpoints import reported
 from millrace_jobs.stores.spark import use
 
@@ -29,9 +31,23 @@ class SnapshotGoneError(MillraceError):
     """A snapshot does not exist any more: the retention of the query may have removed it before it was copied."""
 
 
-def obstacle(old: StreamQuery, new: StreamQuery) -> str:
-    """Return why the new version cannot go on from the state of the old one; empty if it can."""
-    forbidden, _ = compare_versions(old, named(new, old.name))
+def obstacle(old: StreamQuery, new: StreamQuery, place: Place) -> str:
+    """Return why the new version cannot go on from the state of the old one in a place; empty if it can.
+
+    Args:
+        old: the version that runs.
+        new: the version that is to follow it.
+        place: a checkpoint of the old version or a snapshot of one, which may just have been removed.
+
+    Raises:
+        MillraceError: the place has a damaged marker.
+        OSError: it cannot be read.
+    """
+    marker = Marker.read(place)
+    if marker is None:
+        return ""  # who reads more of it finds that it is gone
+    before = marker.query.model_copy(update={"metadata": old.metadata})  # a snapshot may be of an earlier version
+    forbidden, _ = changes_on(marker.layout, before, named(new, old.name))
     if not forbidden:
         return ""
     return f"the new version cannot go on from the state of the old one ({forbidden[0].field}: {forbidden[0]})"
@@ -61,11 +77,10 @@ def start_of(old: StreamQuery, new: StreamQuery, wanted: str | None) -> tuple[st
     root = checkpoint_root(old)
     with reported(root):
         found = [each.name for each in snapshots_of(root) if each.reason is not SnapshotReason.COMPARISON]
-    if wanted is None and not found:
-        return None, ""
-    why = obstacle(old, new)
+        name = wanted or (found[-1] if found else None)
+        why = "" if name is None else obstacle(old, new, place_of_snapshot(root, name))
     if not why:
-        return (wanted or found[-1]), ""
+        return name, ""
     if wanted is not None:
         hint = f"write --from {BEGINNING}"
         raise MillraceError(Problem(f"{why}, so both cannot begin with the snapshot {wanted}", hint))

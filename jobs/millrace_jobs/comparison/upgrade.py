@@ -17,7 +17,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.upgrade import UpgradeSpec
 from millrace_api.model.values import ByteSize
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
-from millrace_jobs.checkpoint.snapshots import snapshots_of
+from millrace_jobs.checkpoint.snapshots import place_of_snapshot, snapshots_of
 from millrace_jobs.comparison import EXAMPLES, TOLERANCE
 from millrace_jobs.comparison.changed_fields import require_same_records
 from millrace_jobs.comparison.compare import MOST_BYTES, ComparedVersion, ComparisonHints, Say, VersionsRequest, compare
@@ -121,11 +121,13 @@ def _start(
     with reported(root):
         for name in remove_left_over(root):
             say(f"removed the snapshot {name}, which a killed comparison has left")
-        is_used, found = has_state(root), snapshots_of(root)
-    now = datetime.now(UTC)
-    if is_used and (why := obstacle(old, new)):
-        raise MillraceError(Problem(f"{why}, so it cannot take the place of that", _ANOTHER_NAME))
-    if (usable := usable_snapshot(found, duration, now)) is not None:
+        is_used, found, now = has_state(root), snapshots_of(root), datetime.now(UTC)
+        if is_used and (why := obstacle(old, new, root)):
+            raise MillraceError(Problem(f"{why}, so it cannot take the place of that", _ANOTHER_NAME))
+        usable = usable_snapshot(found, duration, now)
+        if usable is not None and obstacle(old, new, place_of_snapshot(root, usable.name)):
+            usable = None  # the state has since taken up what the new version needs
+    if usable is not None:
         yield usable.name
     elif not is_used:
         yield BEGINNING

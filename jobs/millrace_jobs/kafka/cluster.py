@@ -100,6 +100,22 @@ class KafkaCluster:
         found = self._offsets(partitions, OffsetSpec.for_timestamp(timestamp))
         return {partition: None if offset < 0 else offset for partition, offset in found.items()}
 
+    def require_topic_to_write(self, name: str, field: str, *, create_with: str = "") -> None:
+        """Check that a topic that the query writes exists: Millrace creates none.
+
+        Args:
+            name: the topic.
+            field: the field of the query in which the user named it.
+            create_with: further options of ``kafka-topics --create`` that make the topic suitable, for the hint.
+
+        Raises:
+            MillraceError: the topic does not exist, this user may not see it, or the brokers do not answer.
+        """
+        if name not in self.topics([name], None):
+            command = topic_command(self._connection, "topics", name, f"--create --partitions 8{create_with}")
+            message = f"Kafka at {self._connection.servers} has no topic {name}"
+            raise MillraceError(Problem(message, f"create it: {command}", field=field))
+
     def no_topic(self, name: str) -> MillraceError:
         """Return the error for a topic that does not exist."""
         similar = nearest(name, self._all_topics())
@@ -164,6 +180,11 @@ class KafkaCluster:
         _HAVE_ANSWERED.add(self._connection.servers)
         self._broker_errors.clear()
         return answer
+
+
+def topic_command(connection: Connection, tool: str, topic: str, arguments: str) -> str:
+    """Return a command of Kafka's tools, such as ``topics`` or ``configs``, about a topic, for a hint."""
+    return f"kafka-{tool} --bootstrap-server {connection.servers} --topic {topic} {arguments}"
 
 
 def _unless_unknown(answer: Callable[[], T]) -> T | None:

@@ -55,6 +55,8 @@ class BatchReport(BatchMeasures):
     ``latest_event`` is the latest event time of the batch's records, in microseconds since 1970; ``earliest_event`` the
     earliest one, if it is before 1970.
     ``joins`` are the loads of the buckets of joins that had something to match.
+    ``slice_rows`` has the records that each replica has read, and ``slice_seconds`` the time that it took to read and
+    place them. ``sink_seconds`` is the time that the sink took once results were computed; see ``sinks.sink_clock``.
     ``states`` is the final state of each replica's partitioner, encoded as text; None if it is too large.
     """
 
@@ -90,11 +92,28 @@ class BatchReport(BatchMeasures):
     latencies: RecordLatencies = NO_LATENCIES
     checkpoint_seconds: float = 0.0
     incomplete: int = 0
+    slice_rows: tuple[int, ...] = ()
+    slice_seconds: tuple[float, ...] = ()
+    sink_seconds: float = 0.0
 
     @property
     def work(self) -> float:
         """Seconds in which tasks ran and results were written; other steps do not depend on the number of records."""
         return self.steps.get("addBatch", self.seconds)
+
+    @property
+    def hottest_key_share(self) -> float | None:
+        """Share of the combined records that the most frequent key has; None if keys were not counted."""
+        if self.profile is None or not self.profile.rows:
+            return None
+        keys = self.profile.sample if self.profile.complete else self.profile.heavy
+        return min(float(keys.counts.max()) / self.profile.rows, 1.0) if len(keys) else None
+
+    @property
+    def largest_slice_share(self) -> float | None:
+        """Share of the records that the largest slice has; None without records."""
+        rows = sum(self.slice_rows)
+        return max(self.slice_rows) / rows if rows else None
 
     def shown(self) -> Batch:
         """Return what users see of the batch."""
@@ -190,6 +209,8 @@ def batch_report(
         latencies=RecordLatencies.of(replicas, began.timestamp() + seconds),
         checkpoint_seconds=_checkpoint_seconds(durations, state),
         incomplete=sum(note.get("incomplete", 0) for note in replicas),
+        slice_rows=tuple(note["read"] for note in replicas if "reading" in note),
+        slice_seconds=tuple(note["seconds"] + note["reading"] for note in replicas if "reading" in note),
         states={note["replica"]: note["state"] for note in replicas if "state" in note and "close" not in note},
     )
 

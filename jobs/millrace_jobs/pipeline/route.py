@@ -56,13 +56,13 @@ class Router:
         only counted here; the merge drops their partial results. ``state`` is the initial state of the partitioner.
         """
         partitioner = _partitioner(pin, replica, state)
-        watch = _Stopwatch()
+        watch, reading = _Stopwatch(), _Stopwatch()
         read = size = routed = late = sent = 0
         times = TimeSpan()
 
         def projected() -> Iterator[tuple[pa.RecordBatch, Hashes]]:
             nonlocal read, size, routed, late
-            for source_batch in batches:
+            for source_batch in reading.timed(batches):
                 with watch:
                     batch = self.project(source_batch)
                     read += source_batch.num_rows
@@ -91,6 +91,7 @@ class Router:
             "sent": sent,
             "late": late,
             "seconds": round(watch.seconds, 6),
+            "reading": round(reading.seconds, 6),
             "epoch": pin.epoch,
             "state": final_state,
         }
@@ -151,6 +152,16 @@ class _Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._began
+
+    def timed(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, and count the time that they take to come."""
+        iterator = iter(batches)
+        while True:
+            with self:
+                batch = next(iterator, None)
+            if batch is None:
+                return
+            yield batch
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ from urllib3.exceptions import HTTPError
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
+from millrace_api.model.takeover import RUNNING_VERSION_KEY
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
+from millrace_jobs.pod.versions import PodVersions
 from millrace_support.backoff import Backoff
 
 PERIOD = 1.0
@@ -88,9 +90,13 @@ class Agent:
         api: client of the cluster.
         namespace, name: ConfigMap that holds the plan and receives the acknowledgement.
         plans: source of the plan, which sets the number of executors.
+        versions: know which version of the query runs.
     """
 
-    def __init__(self, api: CoreV1Api, namespace: str, name: str, plans: PlanWatch) -> None:
+    def __init__(
+        self, api: CoreV1Api, namespace: str, name: str, plans: PlanWatch, versions: PodVersions | None = None
+    ) -> None:
+        self._versions = versions
         self._api, self._namespace, self._name = api, namespace, name
         self._plans = plans
         self._applied: Applied | None = None  # its executors_ready is set on writing
@@ -106,8 +112,10 @@ class Agent:
         self._thread: threading.Thread | None = None
 
     def start(self, executors: ExecutorScaler, partitions: int) -> None:
-        """Start the thread; ``partitions`` is the number of state partitions."""
+        """Start the thread, unless it runs; ``partitions`` is the number of state partitions."""
         self._partitions = partitions
+        if self._thread is not None:
+            return
         self._thread = threading.Thread(target=self._run, args=(executors,), name="agent", daemon=True)
         self._thread.start()
 
@@ -118,12 +126,12 @@ class Agent:
             self._thread.join(PERIOD + sum(TIMEOUT))
 
     def forget(self) -> None:
-        """Remove the acknowledgement of an earlier run, which does not hold for this one.
+        """Remove the acknowledgement of an earlier run, which does not hold for this one, and report the version.
 
         Raises:
             ApiException: the API server refuses the request; urllib3's errors if it cannot be reached.
         """
-        self._write({APPLIED_KEY: None})
+        self._write({APPLIED_KEY: None, **self._version()})
 
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch: acknowledge the plan that it ran under."""
@@ -192,7 +200,11 @@ class Agent:
             entries[APPLIED_KEY] = self._applied.model_copy(update={"executors_ready": self.ready}).to_json()
         if self._snapshots is not None:
             entries[SNAPSHOTS_KEY] = self._snapshots.to_json()
-        return entries
+        return entries | self._version()
+
+    def _version(self) -> dict[str, str]:
+        report = None if self._versions is None else self._versions.report
+        return {} if report is None else {RUNNING_VERSION_KEY: report.to_json()}
 
     def _write(self, entries: Mapping[str, str | None]) -> None:
         """Write entries of the ConfigMap; None removes one."""

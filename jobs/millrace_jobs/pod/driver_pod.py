@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kubernetes import config
 from kubernetes.client import ApiException, CoreV1Api
@@ -18,6 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
+from millrace_api.model.takeover import POD_UID_VARIABLE
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import PodReplicas, ReplicaProcesses
@@ -27,8 +30,9 @@ from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
 from millrace_jobs.pod.agent import Agent, ExecutorScaler
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
+from millrace_jobs.pod.versions import LoadedVersion, PodVersions
 from millrace_jobs.process import jvm
-from millrace_jobs.session import ExecutorState, authenticated, pod_session, silence
+from millrace_jobs.session import ExecutorState, authenticated, following_session, pod_session, silence
 
 
 class DriverPod:
@@ -38,20 +42,55 @@ class DriverPod:
         config_map: name of the ConfigMap with the plan.
         mounted: the file that the plan is mounted as.
         auth_secret: file with the secret of driver and executors; None for connections that everyone may make.
+        query: the file of the query that the pod was created for.
+        read_query: reads the file of another version of it.
 
     Raises:
         MillraceError: not in a driver's pod, no service account token, or a first plan that cannot be followed.
     """
 
-    def __init__(self, config_map: str, mounted: Path, auth_secret: Path | None) -> None:
+    def __init__(
+        self,
+        config_map: str,
+        mounted: Path,
+        auth_secret: Path | None,
+        query: Path,
+        read_query: Callable[[Path], StreamQuery],
+    ) -> None:
         self._namespace, self.host = _pod_variable("POD_NAMESPACE"), _pod_variable("POD_IP")
         self._api = _api()
-        self._watch = PlanWatch(self._api, self._namespace, config_map, mounted)
-        self._agent = Agent(self._api, self._namespace, config_map, self._watch)
+        self._config_map = config_map
+        pod = os.environ.get(POD_UID_VARIABLE, "")
+        self._versions = PodVersions(self._api, self._namespace, pod, query, read_query)
+        self._watch = PlanWatch(self._api, self._namespace, config_map, mounted, self._versions)
+        self._agent = Agent(self._api, self._namespace, config_map, self._watch, self._versions)
         self._auth_secret = auth_secret
         self.chooses_algorithm = True
         self._minimum = 1
         self._spark: SparkSession | None = None
+
+    def first_version(self) -> LoadedVersion:
+        """Return the version of the query to begin with: one that has taken over in this pod, or the mounted one.
+
+        Raises:
+            MillraceError: the API server cannot be reached, without which there are no executors either.
+        """
+        try:
+            api: Any = self._api
+            found = api.read_namespaced_config_map(self._config_map, self._namespace, _request_timeout=TIMEOUT)
+            return self._versions.first(found.data or {})
+        except (ApiException, HTTPError, OSError) as error:
+            problem = f"it is not known which version of the query to run: {error_line(error)}"
+            hint = "wait: the driver starts again by itself, and needs the API server to get executors"
+            raise MillraceError(Problem(problem, hint)) from None
+
+    def next_version(self) -> LoadedVersion | None:
+        """Return the version that takes over from the one that has ended; None without one."""
+        return self._versions.take_next()
+
+    def when_replaced(self, give_way: Callable[[], None]) -> None:
+        """Call ``give_way`` once another version of the query is to take over."""
+        self._versions.when_next(give_way)
 
     def state_partitions(self, spec: Spec) -> int:
         """Return the number of state partitions, at most one per task slot of the maximum number of executors."""
@@ -63,9 +102,15 @@ class DriverPod:
         return self._watch
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
-        """Remove what an earlier run left behind, then return a Spark session with new executors."""
-        self._clear(query.name)
+        """Remove what an earlier run left behind, then return a Spark session with new executors.
+
+        A version that takes over gets a session of the same Spark.
+        """
         self._minimum = query.spec.executors.min
+        if self._spark is not None:
+            self._spark = following_session(self._spark, partitions)
+            return self._spark
+        self._clear(query.name)
         # unique names: the pods of an earlier run may still exist
         prefix = f"{query.name}-{secrets.token_hex(3)}"
         wanted = self._watch.newest.executors
@@ -101,10 +146,12 @@ class DriverPod:
 
     def batch(self, report: BatchReport) -> None:
         """Report the finished batch's plan to the operator."""
+        self._versions.computes()
         self._agent.batch(report)
 
     def idle(self, pin: Pin) -> None:
         """Report a plan that takes effect without a batch to the operator."""
+        self._versions.computes()
         self._agent.idle(pin)
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from millrace_api.model.plan import PLAN_KEY, Plan
 from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SnapshotRequest
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.plan.plan_source import pin_of
+from millrace_jobs.pod.versions import PodVersions
 from millrace_support.backoff import Backoff
 from millrace_support.refusals import refusal
 
@@ -43,13 +44,17 @@ class PlanWatch:
         api: client of the cluster.
         namespace, name: the ConfigMap.
         mounted: the file that the ConfigMap is mounted as.
+        versions: loads the version of the query that the ConfigMap names.
 
     Raises:
         MillraceError: the first plan cannot be followed.
     """
 
-    def __init__(self, api: CoreV1Api, namespace: str, name: str, mounted: Path) -> None:
+    def __init__(
+        self, api: CoreV1Api, namespace: str, name: str, mounted: Path, versions: PodVersions | None = None
+    ) -> None:
         self._api, self._namespace, self._name = api, namespace, name
+        self._versions = versions
         first = load_plan(mounted)
         pin_of(first)
         self._newest = first
@@ -63,6 +68,7 @@ class PlanWatch:
         """The snapshot that the operator asks for; None if it does not, or nothing that could be read."""
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._is_started = False
 
     @property
     def newest(self) -> Plan:
@@ -83,7 +89,12 @@ class PlanWatch:
             return unread
 
     def start(self) -> None:
-        """Start the thread that follows the ConfigMap."""
+        """Start the thread that follows the ConfigMap; once it runs, hand out the newest plan to another reader."""
+        if self._is_started:
+            with self._lock:
+                self._unread = self._newest
+            return
+        self._is_started = True
         threading.Thread(target=self._follow, name="plan-watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -128,6 +139,11 @@ class PlanWatch:
         An earlier plan is not followed: the operator writes it under a later epoch once it knows the driver's.
         """
         self.snapshot_request = _snapshot_request_in(found)
+        self._adopt_plan(found)
+        if self._versions is not None:
+            self._versions.adopt(found.data or {})
+
+    def _adopt_plan(self, found: V1ConfigMap) -> None:
         text = (found.data or {}).get(PLAN_KEY)
         if text is None or text == self._refused:  # every acknowledgement and every new watch brings it again
             return

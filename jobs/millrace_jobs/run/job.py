@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -51,7 +53,7 @@ from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.pending_watch import PendingWatch
-from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans
+from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans, plan_origin
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.prepared_query import PreparedQuery, checked_query, prepare_query
 from millrace_jobs.run.query_file import errors_located_in
@@ -72,10 +74,6 @@ if TYPE_CHECKING:
 
 _EXIT_SECONDS = 1.0
 """Seconds of the grace period that are left for the exit of the process."""
-
-
-def _starting() -> ProbeResult:
-    return ProbeResult(False, "starting")
 
 
 @dataclass
@@ -131,7 +129,17 @@ class Job:
     grace: float = math.inf
     """Seconds that the run may take to end after ``stop``."""
 
+    starts_within: float = 0.0
+    """Seconds for which the run counts as alive before it streams; without any, a pod's startup probe waits for it."""
+
+    notes: Path | None = None
+    """Folder for what Spark's Python processes note; None for one of the run's own."""
+
     stop_requested: bool = False
+    _gives_way: bool = False
+    _has_ended: bool = False
+    _follows: bool = False
+    _ending: threading.Lock = field(default_factory=threading.Lock)
     _deadline: float = math.inf
     _stack: ExitStack = field(default_factory=ExitStack)
     _run: RunLoop | None = None
@@ -143,9 +151,11 @@ class Job:
             self._stack.enter_context(errors_located_in(self.file, self.query.name))
         self._stack.callback(jvm.end_unused)
         self._spec = with_flat_times(self.query.spec)
-        self._workspace = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-")))
-        self._store_requests = self._stack.enter_context(counting_in(self._workspace / "store-requests"))
-        self._pending = self._stack.enter_context(noting_in(self._workspace / "pending"))
+        self._workspace = Path(tempfile.mkdtemp(prefix="millrace-"))
+        self._stack.callback(self._remove_workspace)
+        self.notes = self.notes or self._workspace
+        self._store_requests = self._stack.enter_context(counting_in(self.notes / "store-requests"))
+        self._pending = self._stack.enter_context(noting_in(self.notes / "pending"))
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -163,7 +173,11 @@ class Job:
             self._run_phases(setup)
             if not self._history.snapshot().outcome:  # it was stopped before its first batch
                 self._history.ended("drained")
+            with self._ending:
+                self._has_ended = True
         except BaseException as error:
+            with self._ending:
+                self._has_ended, self._gives_way = True, False
             self._health.failed(str(error))
             self._history.failed(error)
             self._history.ended("failed")  # after the reason, which the page and the record show with it
@@ -206,8 +220,7 @@ class Job:
 
     def _serve(self, display: Display) -> None:
         """Serve page and probes, and begin the record, before anything that takes long."""
-        # the first batch of a backlog takes long
-        silence = max(600.0, 20 * self.query.spec.batch_interval.seconds)
+        silence = max(600.0, 20 * self.query.spec.batch_interval.seconds)  # the first batch of a backlog takes long
         self._health = Health(silence, self.platform.executors, pending=self._pending)
         self._history = RunHistory()
         document = self.query.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -218,15 +231,19 @@ class Job:
         self._history.add(RunLine(time.time(), document, version("millrace"), timed=not self.once))
         self._page = LivePage(self._history, RunFacts(self.query, self._health.liveness, timed=not self.once))
         # not alive yet for the probes of a pod, so that one whose start takes too long is started again
-        probes, address = (_starting, self._health.readiness), (self.platform.host, self.metrics_port)
+        probes, address = (self._starting, self._health.readiness), (self.platform.host, self.metrics_port)
         self._server = HttpServer(CollectorRegistry(), *probes, *address, self._page.paths)
         self._server.start()
         self._stack.callback(self._server.close)
         self._stack.callback(self._wait_until_seen)  # once Spark, the sink and the lease are closed
 
+    def _starting(self) -> ProbeResult:
+        return ProbeResult(time.monotonic() - self.began < self.starts_within, "starting")
+
     def _wait_until_seen(self) -> None:
         """Leave an open page the time to show the end, as far as the grace period lasts."""
-        left = self._deadline - time.monotonic() - _EXIT_SECONDS
+        # another version that takes over serves its own page
+        left = 0.0 if self.gives_way else self._deadline - time.monotonic() - _EXIT_SECONDS
         self._page.wait_until_seen(min(SEEN_SECONDS, max(left, 0.0)))
 
     def _step(self, text: str) -> None:
@@ -235,9 +252,15 @@ class Job:
 
     def _session(self, partitions: int, query: StreamQuery) -> SparkSession:
         spark = self.platform.session(query, partitions, self._workspace, quiet=not self.debug)
-        self._stack.callback(stop, spark)
-        self._stack.callback(self.platform.close)
+        self._stack.callback(self._end_spark, spark)
         return spark
+
+    def _end_spark(self, spark: SparkSession) -> None:
+        if not self.gives_way:
+            try:
+                self.platform.close()
+            finally:
+                stop(spark)
 
     def _assemble(self, setup: RunSetup, opened: OpenedRun, prepared: PreparedQuery) -> tuple[RunLoop, Observer]:
         """Put together the run loop and what watches it, and serve metrics, probes and the page."""
@@ -257,8 +280,7 @@ class Job:
         metrics = JobMetrics(
             self.query.name, counts, volume, tables.states, lambda: opened.snapshots.state, interval=interval
         )
-        waits = isinstance(self.platform, OneProcess) and not self.once
-        note = waiting_note(opened.sources) if waits else ""
+        note = waiting_note(opened.sources) if isinstance(self.platform, OneProcess) and not self.once else ""
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
         shown = (setup.display, metrics, self._health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports, history=self._history)
@@ -286,7 +308,7 @@ class Job:
             accepted=partial(setup.display.started, facts),
             began=setup.display.began,
         )
-        origin, output = self._plan_origin(setup.given), prepared.sink.place
+        origin, output = plan_origin(setup.given, self.platform, self.query.name), prepared.sink.place
         self._history.started(chooses=auto is not None, plan_origin=origin, output=output)
         return self._run, observer
 
@@ -306,17 +328,8 @@ class Job:
             lookups=lookups if is_local else "",  # in a pod, whoever reaches the page need not be allowed to read rows
         )
 
-    def _plan_origin(self, given: PlanSource | None) -> str:
-        """Return a sentence that says where plans come from; empty if the run makes its own."""
-        if given is None:
-            return ""
-        if isinstance(self.platform, OneProcess):
-            return "The plan file chooses it."
-        return f"The operator chose it; kubectl describe sq {self.query.name} shows why."
-
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
-
         spec = self.query.spec
         first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
         chooser = self._resources(opened) if self.platform.chooses_algorithm else None
@@ -332,6 +345,7 @@ class Job:
         opened.snapshots.message = observer.note
         opened.snapshots.begin()
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
+        self.platform.when_replaced(self.give_way)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
         began = time.monotonic()
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
@@ -395,6 +409,33 @@ class Job:
         self._deadline = time.monotonic() + self.grace
         if self._run is not None:
             self._run.drain()
+
+    def follow(self, before: Job) -> None:
+        """Take over from a job that has given way, with its Spark and the folder of its notes."""
+        # with another folder in their environment, Spark would start other processes beside those that executors have
+        self.grace, self.notes = before.grace, before.notes
+        self._follows = True
+        self.starts_within = 300.0  # as long as a pod's startup probe gives a driver
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether the run ends for another version of the query, which takes over Spark and the platform."""
+        return self._gives_way and not self.stop_requested
+
+    def give_way(self) -> None:
+        """Request an end after the running batch, after which another version takes over; nothing once the run ends."""
+        assert self._run is not None
+        with self._ending:
+            self._gives_way |= not self._has_ended and not self.stop_requested
+        if self.gives_way:
+            self._run.drain("ending after the running batch: another version of the query takes over", hands_over=True)
+
+    def _remove_workspace(self) -> None:
+        """Remove the workspace; that of the first job has Spark's files, and notes, if another version takes over."""
+        if self.gives_way and not self._follows:
+            atexit.register(shutil.rmtree, self._workspace, ignore_errors=True)
+        else:
+            shutil.rmtree(self._workspace, ignore_errors=True)
 
     @property
     def is_starting(self) -> bool:

@@ -189,6 +189,8 @@ class JobMetrics(Collector):
         self._add("millrace_merge_task_seconds_total", report.merge_seconds)
         self._add("millrace_partial_results_total", sum(task.groups for task in report.combined))
         self._add("millrace_state_updates_total", report.state_updates)
+        self._add("millrace_sink_seconds_total", report.sink_seconds)
+        self._add("millrace_longest_slice_seconds_total", max(report.slice_seconds, default=0.0))
         self._observe("millrace_batch_processing_seconds", report.seconds)
         self._observe("millrace_checkpoint_write_seconds", report.checkpoint_seconds)
         self._latency.observe(report.latencies)
@@ -223,6 +225,8 @@ class JobMetrics(Collector):
         self._set("millrace_state_rows", report.state_rows)
         self._set("millrace_state_bytes", report.state_bytes)
         self._set("millrace_distinct_keys", report.distinct_keys)
+        self._set("millrace_hottest_key_ratio", report.hottest_key_share)
+        self._set("millrace_largest_slice_ratio", report.largest_slice_share)
         self._set("millrace_watermark_delay_seconds", self._watermark_delay.after(report))
 
     def _show_plan(self, pin: Pin | None) -> None:

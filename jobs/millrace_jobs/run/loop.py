@@ -40,6 +40,7 @@ from millrace_jobs.run.spark_run import INTERRUPTIONS, SparkRun, StopReason
 from millrace_jobs.run.state_switch import StateSwitch
 from millrace_jobs.run.steering import Steering
 from millrace_jobs.session import COUNTS_ROWS
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 from millrace_jobs.sources.base import Position, Source
 
 POLL_SECONDS = 0.2
@@ -78,9 +79,11 @@ class RunLoop:
     began: Callable[[int], None] = lambda _: None
     is_accepted: bool = False
     results: int = 0
-    _written: dict[int, int] = field(default_factory=dict)
+    _written: dict[int, tuple[int, float]] = field(default_factory=dict)
     _streaming_query: StreamingQuery | None = None
     _draining: bool = False
+    _why_drained: str = ""
+    _hands_over: bool = False
     _consumed: Mapping[str, Position] = field(default_factory=dict)
     _committed: Sequence[Mapping[str, Any]] = ()
     _latest_event: int = 0
@@ -155,9 +158,14 @@ class RunLoop:
                     with suppress(PySparkException, Py4JError, ConnectionError):  # why the run ends is already reported
                         end()
 
-    def drain(self) -> None:
-        """End the run after the running batch."""
-        self._draining = True
+    def drain(
+        self, why: str = "ending after the running batch; Ctrl-C again ends at once", *, hands_over: bool = False
+    ) -> None:
+        """End the run after the running batch; ``why`` is for its users.
+
+        One that hands over to another version also ends after a transient failure, which is no failure of that.
+        """
+        self._why_drained, self._hands_over, self._draining = why, hands_over, True
 
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
@@ -173,6 +181,9 @@ class RunLoop:
                 self._stop_query()  # it goes on if this loop is what failed
                 if not self._draining:
                     self._pause_after(failure)
+                if self._draining and self._hands_over:  # the start of the next version repeats the batch, as any does
+                    self.watcher.message(f"handing over after a failure: {failure}")
+                    return True
                 if self._draining:
                     raise
                 failed = True
@@ -303,8 +314,10 @@ class RunLoop:
                 tables.for_batch(checkpoint.contents(number)),
                 context,
             )
-        self._written[number] = self.query.sink.write(results, batch)
-        self.results += self._written[number]
+        clock = SINK_CLOCK.seconds
+        rows = self.query.sink.write(results, batch)
+        self._written[number] = rows, SINK_CLOCK.seconds - clock
+        self.results += rows
         # PySpark has reset the call site; without one, Spark walks the stack for each operator of the next batch
         context.setLocalProperty("callSite.short", self.query.name)
 
@@ -342,7 +355,8 @@ class RunLoop:
         """Adapt to a finished batch, and report it to the watcher."""
         self._restarts.progressed()
         self._switch.clean_up()
-        report = replace(report, results=self._written.pop(report.batch, None))
+        rows, seconds = self._written.pop(report.batch, (None, 0.0))
+        report = replace(report, results=rows, sink_seconds=seconds)
         if report.latest_event is not None:
             self._latest_event = max(self._latest_event, report.latest_event)
         self._steering.learn_from(report)
@@ -380,7 +394,7 @@ class RunLoop:
         elif stream.paced and self._is_exhausted():
             reason = StopReason.EXHAUSTED
         if reason is not None and self._draining:
-            self.watcher.message("ending after the running batch; Ctrl-C again ends at once")
+            self.watcher.message(self._why_drained)
         return reason
 
     def _is_exhausted(self) -> bool:

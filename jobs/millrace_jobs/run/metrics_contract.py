@@ -60,6 +60,13 @@ CONTRACT = (
         Label("step", STEPS),
     ),
     _metric(
+        "millrace_sink_seconds_total",
+        "counter",
+        "seconds",
+        "Time that sinks took once results were computed: to write from the driver, or to commit what tasks have "
+        "written. Of tasks that write to Kafka side by side, the longest counts in each batch.",
+    ),
+    _metric(
         "millrace_batch_interval_seconds",
         "gauge",
         "seconds",
@@ -145,6 +152,20 @@ CONTRACT = (
         "Distinct keys in the last batch: exact up to 256, else an estimate with a standard error of up to 7 %.",
     ),
     _metric(
+        "millrace_hottest_key_ratio",
+        "gauge",
+        "ratio",
+        "Share of the records of the last batch that its most frequent key had, at least; absent while no record is "
+        "routed.",
+    ),
+    _metric(
+        "millrace_largest_slice_ratio",
+        "gauge",
+        "ratio",
+        "Share of the records of the last batch that its largest slice had; absent while no record is read by "
+        "replicas in the job's own tasks.",
+    ),
+    _metric(
         "millrace_load_imbalance_ratio",
         "gauge",
         "ratio",
@@ -187,6 +208,13 @@ CONTRACT = (
         "millrace_merge_task_seconds_total.",
         _STAGE,
         buckets=_TASK_BUCKETS,
+    ),
+    _metric(
+        "millrace_longest_slice_seconds_total",
+        "counter",
+        "seconds",
+        "Time that a replica in the job's own tasks took to read and place its slice, of the one that took longest in "
+        "each batch.",
     ),
     _metric(
         "millrace_merge_task_seconds_total",

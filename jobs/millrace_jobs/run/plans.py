@@ -12,7 +12,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import FixedPlan, PlanSource, partitioner_problem
 from millrace_jobs.queries.execution import AlgorithmChoice, CompiledQuery, Execution
-from millrace_jobs.run.platform import Platform
+from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.selection.costs import MeasuredBatch, Resources
 from millrace_jobs.selection.selector import Selector
 from millrace_jobs.selection.switch import Candidate, Switch
@@ -34,6 +34,15 @@ def given_plans(platform: Platform, spec: Spec) -> PlanSource | None:
     if problem is not None:
         raise MillraceError(problem)
     return given
+
+
+def plan_origin(given: PlanSource | None, platform: Platform, query: str) -> str:
+    """Return a sentence that says where plans come from; empty if the run makes its own."""
+    if given is None:
+        return ""
+    if isinstance(platform, OneProcess):
+        return "The plan file chooses it."
+    return f"The operator chose it; kubectl describe sq {query} shows why."
 
 
 def first_plan(spec: Spec, compiled: CompiledQuery, cores: int, last: Pin | None = None) -> Plan:

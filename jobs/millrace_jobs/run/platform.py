@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -59,6 +60,9 @@ class Platform(Protocol):
 
     def snapshot_requests(self) -> SnapshotRequests | None:
         """Return who asks for snapshots while the query runs; None where nothing does."""
+
+    def when_replaced(self, give_way: Callable[[], None]) -> None:
+        """Call ``give_way``, in any thread, once another version of the query is to take over in this process."""
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Handle the start of the first batch; ``partitions`` is the number of state partitions."""
@@ -118,6 +122,9 @@ class OneProcess:
 
     def snapshot_requests(self) -> None:
         """Return None: on this machine, millrace snapshot takes them."""
+
+    def when_replaced(self, give_way: Callable[[], None]) -> None:
+        """Do nothing: a process runs the query that it was started with."""
 
     def started(self, spark: SparkSession, partitions: int) -> None:
         """Do nothing: one process has no operator to notify."""

@@ -22,7 +22,7 @@ from millrace_jobs.run.inputs import user_schemas
 from millrace_jobs.run.lookups import TableLookups, service_settings
 from millrace_jobs.run.opening import OpenedRun, RunSetup, close_at_end
 from millrace_jobs.run.plans import AUTO_IS_INLINE, unused_algorithm
-from millrace_jobs.run.state_widening import added_aggregates, layout_with, widen_state
+from millrace_jobs.run.state_widening import added_aggregates, has_other_types, layout_with, widen_state
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import remove_unused
@@ -90,9 +90,9 @@ def prepare_query(setup: RunSetup, opened: OpenedRun) -> PreparedQuery | None:
     opened.snapshots.wait(setup.stop_requested)  # from here on, the checkpoint is changed
     if setup.stop_requested():
         return None
-    if added:
+    if added or has_other_types(compiled, checkpoint.layout):
         assert isinstance(compiled.execution, Routed)
-        setup.step("adding aggregates to the state")
+        setup.step("changing the columns of the state")
         setup.display.message(widen_state(spark, checkpoint, compiled.execution))
     return prepare_sink(setup, opened, compiled)
 

@@ -1,13 +1,16 @@
-"""Aggregates that a changed query has beside those of its state: before the query starts, the state takes them up.
+"""What a state has to take up before a changed query starts: aggregates that it lacks, and wider types of values.
 
 Records of before the change are gone. So an added aggregate has values only in windows of which the state has no
 group yet, those that start after the newest window in the state, and is NULL in the others: ``BuiltinAggregate.after``.
 A window that starts later has had no record that counts: each record is in the newest window that holds its time.
 
+Where a column of the source has a wider type than before (``validation.widened_types``), so have the values that the
+state keeps of some aggregates, such as a maximum.
+
 Spark compares the columns of a query's state with those in the checkpoint, and reads its rows by their places. Added
 aggregates come last (``aggregation_of``). In a copy of Spark's part, each row of the state gets their columns, as they
-are in Spark for a group without records. As after a repartition, the copy is one batch further than the original. It
-takes the place of the original in one step, with its layout (``Checkpoint.adopt_spark``).
+are in Spark for a group without records, and values of the new types. As after a repartition, the copy is one batch
+further than the original. It takes the place of the original in one step, with its layout (``Checkpoint.adopt_spark``).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,21 +34,38 @@ from pyspark.sql import functions as F  # noqa: N812 - the conventional name
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.validation.widened_types import is_wider
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.checkpoint.evolution import check_layout
+from millrace_jobs.checkpoint.evolution import check_layout, require_finished_batch
 from millrace_jobs.checkpoint.spark_folder import make_copy, plainly_named, remove_outdated
-from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, row_of_zeros
+from millrace_jobs.checkpoint.unsafe_rows import Joiner, RowShape, retyped_word, row_of_zeros
 from millrace_jobs.checkpoint.value_schema import StateSchema, state_schema
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.queries.routed.merge import in_order_of_parts, merge_partials, window_from_start
 from millrace_jobs.queries.routed.routed import Routed
-from millrace_jobs.queries.state_layout import AFTER, AGGREGATES, COLUMNS, TYPES, recorded_aggregates, windows_after
+from millrace_jobs.queries.state_layout import (
+    AFTER,
+    AGGREGATES,
+    COLUMNS,
+    KEYS,
+    TYPES,
+    recorded_aggregates,
+    windows_after,
+)
 from millrace_jobs.run.failures import explain_failure, jvm_gone
 from millrace_jobs.time_texts import time_text
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 _REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 _VALUE = "value_bytes"
+_SPARK_TYPES = {
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+}
 
 
 @dataclass(frozen=True)
@@ -79,18 +99,43 @@ def added_aggregates(compiled: CompiledQuery, layout: Mapping[str, Any] | None) 
     return tuple(each.call for each in query.aggregation.aggregates[len(recorded_aggregates(layout)) :])
 
 
+def has_other_types(compiled: CompiledQuery, layout: Mapping[str, Any] | None) -> bool:
+    """Return whether the query has wider types of values than its state, in columns that can be found.
+
+    Or narrower ones: a version with wider types may have failed before its first batch, so that the one before follows.
+    """
+    query = compiled.execution
+    if layout is None or COLUMNS not in layout or not isinstance(query, Routed) or query.ahead:
+        return False
+    return bool(_with_types_of_now(layout, query.layout()) != layout[TYPES])
+
+
+def _with_types_of_now(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the types in one layout, those of partial results as in another one where the state can have these."""
+    keys, pairs = len(before[KEYS]), list(zip_longest(before[TYPES], now[TYPES][: len(before[TYPES])], fillvalue=""))
+    return [
+        new if place >= keys and (_is_wider(old, new) or _is_wider(new, old)) else old
+        for place, (old, new) in enumerate(pairs)
+    ]
+
+
+def _is_wider(old: str, new: str) -> bool:
+    """Whether one of Arrow's types is wider than another one, both as text."""
+    one, other = (
+        _SPARK_TYPES.get(kind) or kind.replace("decimal128", "DECIMAL").replace(" ", "") for kind in (old, new)
+    )
+    return is_wider(one, other)
+
+
 def layout_with(spark: SparkSession, checkpoint: Checkpoint, added: tuple[str, ...]) -> Mapping[str, Any]:
     """Return the layout of the state with more aggregates, with which the query is compiled.
 
     Raises:
         MillraceError: a batch is unfinished, or Spark cannot read the state.
     """
-    layout, unfinished = checkpoint.layout, checkpoint.last_batch().unfinished
+    layout = checkpoint.layout
     assert layout is not None
-    if unfinished is not None:  # a sink may have its results, which the changed query would compute otherwise
-        message = f"batch {unfinished} of the checkpoint {checkpoint.root} was begun and is not finished"
-        hint = f"run the query without {', '.join(added)} until that batch is finished, and then change it"
-        raise MillraceError(Problem(message, hint, field="spec.query.sql"))
+    require_finished_batch(checkpoint, f"without {', '.join(added)}", "spec.query.sql")
     newest = _newest_window(spark, checkpoint)
     held = recorded_aggregates(layout)
     after = [start for _, start in zip_longest(held, windows_after(layout))]
@@ -98,7 +143,7 @@ def layout_with(spark: SparkSession, checkpoint: Checkpoint, added: tuple[str, .
 
 
 def widen_state(spark: SparkSession, checkpoint: Checkpoint, query: Routed) -> str:
-    """Let the state of a stopped query take up the aggregates that it lacks, and return what has happened.
+    """Let the state of a stopped query take up the aggregates that it lacks and wider types; return what has happened.
 
     Raises:
         MillraceError: the state is another one than that of the query's other aggregates, Spark cannot rewrite it, it
@@ -108,13 +153,16 @@ def widen_state(spark: SparkSession, checkpoint: Checkpoint, query: Routed) -> s
     assert before is not None
     number, types = len(recorded_aggregates(before)), len(before[TYPES])
     check_layout(
-        {name: entry for name, entry in before.items() if name != AFTER},
+        {name: entry for name, entry in before.items() if name != AFTER} | {TYPES: _with_types_of_now(before, now)},
         {name: entry for name, entry in now.items() if name != AFTER}
         | {AGGREGATES: now[AGGREGATES][:number], TYPES: now[TYPES][:types]},
         checkpoint,
     )
+    require_finished_batch(checkpoint, "as it was", "spec.sources")
     original = checkpoint.spark
-    assert isinstance(original, Path), "others are refused"
+    if not isinstance(original, Path):
+        message = f"the state in {checkpoint.root} would have to be rewritten, and one in an object store is not"
+        raise MillraceError(Problem(message, "write spec.sources as it was", field="spec.sources"))
     try:
         copy = make_copy(original)
         _rewrite(spark, original, copy, checkpoint.last_batch().committed, _buffers(spark, query))
@@ -126,11 +174,14 @@ def widen_state(spark: SparkSession, checkpoint: Checkpoint, query: Routed) -> s
         why = f"the changed state cannot be put in place in {checkpoint.root}: {error.strerror or error}"
         hint = "free some space there, then run the query again: nothing is lost"
         raise MillraceError(Problem(why, hint, field="spec.checkpoint")) from None
-    return _what_counts(now, number)
+    return _what_counts(before, now)
 
 
-def _what_counts(layout: Mapping[str, Any], held: int) -> str:
-    calls, start = ", ".join(layout[AGGREGATES][held:]), next(iter(layout.get(AFTER, ())[held:]), None)
+def _what_counts(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    held = len(recorded_aggregates(before))
+    calls, start = ", ".join(now[AGGREGATES][held:]), next(iter(now.get(AFTER, ())[held:]), None)
+    if not calls:
+        return "the state has the types of the query's aggregates now"
     since = (
         "in all windows, as the state has no group"
         if start is None
@@ -151,42 +202,61 @@ def _rewrite(spark: SparkSession, original: Path, copy: Path, batch: int | None,
     """Write the state of a batch to a copy, one batch further, with the columns that its rows lack."""
     assert batch is not None, "its last batch is finished"
     schema = state_schema(copy)
-    added = _lacking(schema, buffers) if schema is not None else None
-    if schema is None or added is None or added.row is None:
+    change = _change(schema, buffers) if schema is not None else None
+    if schema is None or change is None:
         message = "the state does not have the columns that Spark gives the query's aggregates"
-        raise MillraceError(Problem(message, "run the query with the aggregates that it had", field="spec.query.sql"))
-    schema.write_with(added.fields)
+        raise MillraceError(Problem(message, "run the query as it was", field="spec.query.sql"))
+    schema.write(change.fields)
     for log in ("offsets", "commits"):
         for name in ("{}", ".{}.crc"):
             if (copy / log / name.format(batch)).exists():
                 shutil.copyfile(copy / log / name.format(batch), copy / log / name.format(batch + 1))
-    joined = Joiner(RowShape.of(schema.types), added.shape, added.row)
     gateway: Any = spark.sparkContext._gateway
     jvm: Any = spark._jvm
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     with _explained(), plainly_named(original) as source, plainly_named(copy) as target:
         option, configuration = jvm.scala.Option, spark._jsparkSession.sessionState().newHadoopConf()
-        change, path = _RowChange(spark, lambda rows: _joined(rows, joined)), f"file:{target}"
+        rows, path = _RowChange(spark, partial(_joined, joined=change.rows)), f"file:{target}"
         rewriter = getattr(jvm, _REWRITER)(
             spark._jsparkSession, batch, batch + 1, path, configuration,
-            option.apply(f"file:{source}"), option.apply(change), option.empty(),
+            option.apply(f"file:{source}"), option.apply(rows), option.empty(),
         )  # fmt: skip
         rewriter.run()
 
 
-def _lacking(schema: StateSchema, buffers: tuple[_Buffer, ...]) -> _Buffer | None:
-    """Return the columns that a state lacks; None if it has others than the first of those of the query."""
-    types, place = schema.types, 0
-    while buffers and place < len(types):
+@dataclass(frozen=True)
+class _ColumnChange:
+    """The columns that a state is to have, and how its rows get them."""
+
+    fields: tuple[Mapping[str, Any], ...]
+    rows: Joiner
+
+
+def _change(schema: StateSchema, buffers: tuple[_Buffer, ...]) -> _ColumnChange | None:
+    """Return the change to a state with the columns of these aggregates; None if its own ones are others."""
+    fields, retyped = list(schema.fields), {}
+    place = 0
+    while buffers and place < len(fields):
         first, *rest = buffers
-        own = [field["type"] for field in first.fields]
-        if types[place : place + len(own)] != own:
-            return None
-        place, buffers = place + len(own), tuple(rest)
-    return reduce(_Buffer.joined, buffers) if buffers and place == len(types) else None
+        for own in first.fields:
+            held = fields[place]["type"] if place < len(fields) else None
+            if held != own["type"]:
+                word = retyped_word(held, own["type"])
+                if word is None:
+                    return None
+                retyped[place], fields[place] = word, {**fields[place], "type": own["type"]}
+            place += 1
+        buffers = tuple(rest)
+    if place != len(fields):
+        return None
+    added = reduce(_Buffer.joined, buffers, _Buffer((), b""))
+    if added.row is None:
+        return None
+    rows = Joiner(RowShape.of(schema.types), added.shape, added.row, retyped)
+    return _ColumnChange((*fields, *({**each, "nullable": True} for each in added.fields)), rows)
 
 
-def _joined(batches: Iterable[pa.RecordBatch], joined: Joiner) -> Iterator[pa.RecordBatch]:
+def _joined(batches: Iterable[pa.RecordBatch], *, joined: Joiner) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         place = batch.schema.get_field_index(_VALUE)
         values = pa.array([joined(row) for row in batch.column(place).to_pylist()], batch.schema.field(place).type)
@@ -215,13 +285,13 @@ class _RowChange:
 def _buffers(spark: SparkSession, query: Routed) -> tuple[_Buffer, ...]:
     """Return the columns of each aggregate function in the state of a query, in their order, as Spark plans them."""
     assert query.aggregation is not None
-    assert query.window is not None
     partials = spark.createDataFrame(spark.sparkContext.emptyRDD(), from_arrow_schema(query.reduction.schema))
-    partials = partials.withColumn("window", window_from_start(partials, query.window))
+    if query.window is not None:
+        partials = partials.withColumn("window", window_from_start(partials, query.window))
     merged: Any = in_order_of_parts(merge_partials(partials, query.aggregation), query.aggregation)
     plans = list(_tree(merged._jdf.queryExecution().sparkPlan()))
-    partial = next(plan for plan in reversed(plans) if plan.nodeName().endswith("Aggregate"))
-    functions = [each.aggregateFunction() for each in _items(partial.aggregateExpressions())]
+    merging = next(plan for plan in reversed(plans) if plan.nodeName().endswith("Aggregate"))
+    functions = [each.aggregateFunction() for each in _items(merging.aggregateExpressions())]
     return tuple(_buffer(spark, function) for function in functions)
 
 

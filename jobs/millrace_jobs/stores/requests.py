@@ -43,7 +43,7 @@ _LOCK = Lock()
 @contextmanager
 def counting_in(folder: Path) -> Iterator[Path]:
     """Make a folder for the counters of this process and of those that it starts in the ``with`` block; yield it."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     before = os.environ.get(FOLDER)
     os.environ[FOLDER] = str(folder)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,8 @@ def is_running(query: QueryView) -> bool:
 def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds: float) -> QueryView:
     """Poll a query once a second until ``reached`` holds, and return it; transient server errors are retried.
 
+    In a terminal, standard error gets a line each time that what is seen changes.
+
     Raises:
         MillraceError: ``reached`` does not hold within ``seconds``, or the query no longer exists.
     """
@@ -112,9 +115,12 @@ def wait_until(cluster: Cluster, name: str, what: str, reached: Reached, seconds
             query = queries.get(name)
             if reached(query):
                 return query
-            seen = f"it has {_progress(query)}"
+            now = f"it has {_progress(query)}"
         except TransientError as error:
-            seen = str(error)
+            now = str(error)
+        if now != seen and sys.stderr.isatty():
+            typer.echo(f"waiting for {name} {what}: {now}", err=True)
+        seen = now
         if time.monotonic() + _POLL_SECONDS > deadline:
             hint = f"millrace status {name} shows its progress; --timeout waits longer"
             raise MillraceError(Problem(f"waited {seconds:g} s for {name} {what}: {seen}", hint))

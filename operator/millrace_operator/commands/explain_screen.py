@@ -70,6 +70,8 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
         yield "current", _forecast(decision.present)
     if decision.chosen is not None and decision.chosen != decision.present:
         yield "best plan", _forecast(decision.chosen)
+    if (serial := decision.serial) is not None:
+        yield "serial part", f"{serial}{'; more than the target' if serial.exceeds else ''}"
     if decision.placement:
         yield "placement", decision.placement
     for number, (plan, why) in enumerate(decision.ruled_out):

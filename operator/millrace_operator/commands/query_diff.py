@@ -28,6 +28,7 @@ from ..lifecycle.autoscaling.scaling_inputs import scaling_inputs
 from ..lifecycle.query_view import PAUSES, QueryView
 from ..lifecycle.refusals import NameTakenError
 from ..lifecycle.shadow import is_asked_for
+from ..lifecycle.takeover import can_be_followed
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest, Owner
 from ..resources.partitioner import Partitioners
@@ -38,6 +39,18 @@ from ..resources.spec_changes import FieldChange, replaced_fields, revision, spe
 from .cluster import TIMEOUT, Cluster, ForbiddenError, MissingError, user_errors
 from .dry_run import dry_run
 from .user_queries import RESOURCE, UserQueries
+
+IN_THE_DRIVER = (
+    "goes on with the new version after its running batch, if nothing else of its pods differs, such as the Secrets "
+    "that they mount, and its image can; otherwise another one continues from the checkpoint"
+)
+"""What a driver does when a compared version takes over."""
+
+PAUSE_IN_THE_DRIVER = (
+    "the running batch, the end of the old version, and the first batch of the new one (how long that takes was not "
+    "observed)"
+)
+"""For how long results pause then."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +186,14 @@ class _Diff:
             message = f"the spec on the cluster {done}, and the last healthy one runs"
             yield "rejected", f"{message}: {status.rejected.message}"
         compared = [field for field in replaced_fields(old, new) if field in COMPARED]
-        if replaced and running and not new.suspend and is_asked_for(new) and compared:
+        is_compared = replaced and running and not new.suspend and is_asked_for(new) and bool(compared)
+        if is_compared:
             yield "upgrade", comparison(new.upgrade or UpgradeSpec(), compared)
         if new.suspend and running:
             yield "driver", "ends after its running batch; results stop until the query is resumed"
+        elif is_compared and can_be_followed(old, new):
+            yield "driver", IN_THE_DRIVER
+            yield "pause", f"{PAUSE_IN_THE_DRIVER}; with another driver, {pause(status)}"
         elif replaced and running:
             yield "driver", "ends after its running batch, and another one continues from the checkpoint"
             yield "pause", pause(status)
@@ -235,7 +252,7 @@ def comparison(upgrade: UpgradeSpec, fields: Sequence[str]) -> str:
     return (
         f"both versions run on the same records first, for {', '.join(fields)}: at most {upgrade.records:,} records, "
         f"or as many as the old one reads in {upgrade.duration}, in {RUNS} runs and {longest_seconds(upgrade) // 60} "
-        f"minutes at most, in a pod with the memory of a driver and an executor; the driver is replaced {then}"
+        f"minutes at most, in a pod with the memory of a driver and an executor; the new version takes over {then}"
     )
 
 

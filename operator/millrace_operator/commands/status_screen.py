@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from millrace_api.model.status import Phase
+from millrace_api.model.status import ConditionStatus, ConditionType, Phase
 
 from ..lifecycle.query_facts import age, count, figure, one_line, query_facts
 from ..lifecycle.query_view import QueryView
@@ -87,7 +87,7 @@ def _order(view: QueryView) -> tuple[float, str, str]:
 
 def _cells(view: QueryView, now: datetime) -> tuple[str, ...]:
     status = view.status
-    plan, load, last, driver = status.plan, status.load, status.last_scaling, status.driver
+    plan, load, driver = status.plan, status.load, status.driver
     return (
         view.phase,
         "-" if plan is None else plan.algorithm.value,
@@ -96,5 +96,13 @@ def _cells(view: QueryView, now: datetime) -> tuple[str, ...]:
         count(load.input_rate if load else None),
         count(load.lag if load else None),
         "-" if driver is None else str(driver.restarts),
-        "-" if last is None else f"{age(last.time, now)}: {last.reason}",
+        _decided(view, now),
     )
+
+
+def _decided(view: QueryView, now: datetime) -> str:
+    """Return the last decision, after what keeps more executors from helping."""
+    last, ineffective = view.status.last_scaling, view.condition(ConditionType.SCALING_INEFFECTIVE)
+    decided = "-" if last is None else f"{age(last.time, now)}: {last.reason}"
+    is_futile = ineffective is not None and ineffective.status is ConditionStatus.TRUE
+    return f"{ineffective.reason}; {decided}" if ineffective is not None and is_futile else decided

@@ -65,6 +65,8 @@ class ProgressingReason(StrEnum):
     """The driver is starting."""
     DRAINING = "Draining"
     """The driver ends after its running batch, because ``spec.suspend`` is true."""
+    TAKING_OVER = "TakingOver"
+    """The changed spec takes over in the running driver, between two batches."""
     REPLACING = "Replacing"
     """The driver ends after its running batch, and another one continues from its checkpoint."""
     COMPARING = "Comparing"

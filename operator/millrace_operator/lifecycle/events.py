@@ -35,7 +35,8 @@ class StatusEvent(NamedTuple):
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     """Yield events for a new reason of Ready, of Degraded or of a cycle, a scaling decision and a snapshot's end.
 
-    Also for a comparison that lets a changed spec take over; one that does not degrades the query.
+    Also for a cause that keeps more executors from helping, and for a comparison that lets a changed spec take over.
+    One that does not degrades the query.
 
     That a new query is deployed is no news to its user, and only logged.
     """
@@ -46,6 +47,9 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     degraded = _changed(before, now, ConditionType.DEGRADED)
     if degraded is not None and degraded.status is ConditionStatus.TRUE:
         yield StatusEvent(True, degraded.reason, degraded.message)
+    ineffective = _changed(before, now, ConditionType.SCALING_INEFFECTIVE)
+    if ineffective is not None and ineffective.status is ConditionStatus.TRUE:
+        yield StatusEvent(True, ineffective.reason, ineffective.message)
     upstream = _changed(before, now, ConditionType.UPSTREAM_READY)
     if upstream is not None and upstream.reason == UpstreamReason.CYCLE:
         yield StatusEvent(True, upstream.reason, upstream.message)

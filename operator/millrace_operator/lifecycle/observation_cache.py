@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millrace_api.model.streamquery import KIND, QUERY_LABEL
@@ -30,6 +31,9 @@ MOST_BYTES_OF_LIMITS = 128 << 10
 
 _ROOM = 0.9
 """Share of these bytes below which queries are read again that were not kept."""
+
+_CLOCKS_DIFFER = timedelta(hours=1)
+"""Time by which the clock of a driver may be ahead of the operator's; reports from later do not count."""
 
 _IDENTIFYING = ("name", "namespace", "uid", "resourceVersion")
 
@@ -82,13 +86,16 @@ class ObservationCache:
     Args:
         permissions: what queries may ask for.
         namespace_bytes: bytes of JSON that are kept of one namespace.
+        clock: the operator's clock.
     """
 
     def __init__(
         self,
         permissions: Permissions | None = None,
         namespace_bytes: int = NAMESPACE_BYTES,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self._clock = clock
         self.connections = SeenConnections()
         self._permissions = permissions or Permissions()
         self._most = namespace_bytes
@@ -232,6 +239,7 @@ class ObservationCache:
             no_room=None if is_kept else self._most,
             cut=tuple(key for key, each in objects.items() if each.is_cut),
             connections=self.connections.of(key.namespace, (name for _, name in references(body))),
+            reports_until=self._clock() + _CLOCKS_DIFFER,
         )
 
     def memory_of(self, key: QueryKey, uid: str) -> QueryMemory:

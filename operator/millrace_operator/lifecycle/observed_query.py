@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from millrace_api.model.streamquery import (
     Spec,
     StreamQuery,
 )
+from millrace_api.model.takeover import NEXT_VERSION_KEY, RUNNING_VERSION_KEY, RunningVersion
 from millrace_api.validation.connections import with_references
 
 from ..resources.auth import mounted_auth
@@ -49,12 +50,16 @@ from .objects.object_sizes import (
     values_in,
 )
 from .pods.driver_health import states
+from .pods.driver_versions import as_running
 from .pods.executor_failures import FailedExecutor
 
 ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
 
 Found = TypeVar("Found")
+
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""Times between which a report counts if there is no clock to compare with; sums with them do not overflow."""
 
 _REMOVE = "remove what others have written into it"
 
@@ -99,6 +104,7 @@ class ObservedQuery:
         cut: its objects that are not kept as a whole, since they are too large; None if any may be such a one.
         connections: the Connections that it refers to.
         comparison_refused: why the API server refuses an object of its comparison, and when that is tried again.
+        reports_until: the latest time that a report of its driver may have, whose clock is about that of the operator.
         rollout: returns whether it may follow a change of a Connection, given by name and generation, at a time.
     """
 
@@ -115,6 +121,7 @@ class ObservedQuery:
     cut: tuple[ObjectKey, ...] | None = None
     connections: ReferredConnections = field(default_factory=ReferredConnections)
     comparison_refused: tuple[str, datetime] | None = None
+    reports_until: datetime = field(default=_LATEST, compare=False)
     rollout: Callable[[str, int, datetime], Rollout] = field(default=lambda *_: Rollout(), compare=False)
 
     @property
@@ -254,10 +261,24 @@ class ObservedQuery:
         """ConfigMap with the saved scaling state; empty before the first save."""
         return self._config_map(self.owner.scaling)
 
-    @property
+    @cached_property
     def driver(self) -> Manifest | None:
-        """The driver's pod."""
-        return self.objects.get(("Pod", self.owner.driver_pod))
+        """The driver's pod; after a takeover as if it had been created for the version that it runs since then."""
+        pod, running = self.objects.get(("Pod", self.owner.driver_pod)), self.running_version
+        return pod if pod is None or running is None else as_running(pod, running)
+
+    @cached_property
+    def running_version(self) -> RunningVersion | None:
+        """The running version as this pod's driver reports it; None without a report."""
+        pod = self.objects.get(("Pod", self.owner.driver_pod))
+        data = self._config_map(self.owner.plan).get("data")
+        found = _readable(lambda: _running_in((data or {})[RUNNING_VERSION_KEY], self.reports_until))
+        return found if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else None
+
+    @property
+    def next_version(self) -> str:
+        """The version that the driver in a pod is to run, as JSON; empty without one."""
+        return str((self._config_map(self.owner.plan).get("data") or {}).get(NEXT_VERSION_KEY) or "")
 
     @property
     def stateful_set(self) -> Manifest | None:
@@ -291,7 +312,7 @@ class ObservedQuery:
 
     @property
     def revision(self) -> str | None:
-        """Revision that the driver's pod was created from; None without a pod."""
+        """Revision that the driver's pod was created from, or that has taken over in it; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
 
@@ -377,6 +398,15 @@ def _healthy_in(saved: Manifest) -> tuple[str, Spec]:
     return annotations[REVISION], Spec.model_validate(spec, by_name=False)
 
 
+def _running_in(text: str, until: datetime) -> RunningVersion:
+    """Return a driver's report on its version; raise ValueError or OverflowError for an impossible time."""
+    found = RunningVersion.from_json(text)
+    for time in (found.time, found.computes_since):
+        if time is not None and not _EARLIEST <= parse_time(time).astimezone(UTC) <= until:
+            raise ValueError(f"not the time of a running pod: {time}")
+    return found
+
+
 def _mapping_in(text: str) -> dict[str, Any]:
     """Return a saved mapping; raise ValueError for one that is larger than a query can be, before it is read."""
     data = text.encode()
@@ -392,5 +422,6 @@ def _readable(read: Callable[[], Found]) -> Found | None:
     """Return what ``read`` finds in an object; None if the object lacks it or it is not valid."""
     try:
         return read()
-    except (KeyError, TypeError, ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
+    # pydantic's ValidationError is a ValueError
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return None

@@ -81,9 +81,11 @@ def _load(load: ObservedLoad | None, now: datetime) -> str:
     if load is None or load.utilization is None:
         return "not observed yet"
     seen = "" if load.observed_time is None else f"; {ago(load.observed_time, now)}"
-    return (
-        f"W {figure(load.utilization)}, {count(load.input_rate)} records/s arrive, {count(load.lag)} records wait{seen}"
-    )
+    cost = "" if load.cores is None else f"; {load.cores:g} cores"
+    if load.core_hours_per_million_records is not None:
+        cost += f", {load.core_hours_per_million_records:.3g} core-hours per million records"
+    rates = f"{count(load.input_rate)} records/s arrive, {count(load.lag)} records wait"
+    return f"W {figure(load.utilization)}, {rates}{cost}{seen}"
 
 
 def _scaling(view: QueryView, now: datetime) -> str:

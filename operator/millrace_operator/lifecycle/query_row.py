@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ from millrace_api.model.status import Phase
 from millrace_api.model.streamquery import EXECUTOR, ROLE_LABEL
 
 from ..resources.names import Manifest
+from ..resources.quota_usage import quota_usage
+from ..telemetry.contract import ROLES
 from ..telemetry.query_metrics import QueryCounts, QueryRow
 from .canary import is_canary
 from .observation_cache import ObservationCache
@@ -47,8 +50,18 @@ def _row_of(observed: ObservedQuery, counts: QueryCounts) -> QueryRow:
             **_executors(observed.objects[key] for key in observed.objects if key[0] == "Pod"),
         },
         plan={name: plan[field] for name, field in dimensions if field in plan},
+        cores=_cores(observed.objects[key] for key in observed.objects if key[0] == "Pod"),
         counts=counts,
     )
+
+
+def _cores(pods: Iterable[Manifest]) -> dict[str, float]:
+    """Return the cores that pods request which have not ended, by role."""
+    found = defaultdict[str, float](float)
+    for each in pods:
+        if "spec" in each and (each.get("status") or {}).get("phase") not in _ENDED:
+            found[each["metadata"]["labels"].get(ROLE_LABEL)] += float(quota_usage(each).counts("cpu"))
+    return {role: cores for role, cores in found.items() if role in ROLES}
 
 
 def _executors(pods: Iterable[Manifest]) -> dict[str, int]:

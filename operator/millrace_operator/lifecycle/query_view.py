@@ -17,7 +17,12 @@ PAUSES = {
 }
 """Annotations that pause a query, each with what it pauses."""
 
-_ABNORMAL = {ConditionType.PROGRESSING, ConditionType.SCALING_LIMITED, ConditionType.DEGRADED}
+_ABNORMAL = {
+    ConditionType.PROGRESSING,
+    ConditionType.SCALING_LIMITED,
+    ConditionType.SCALING_INEFFECTIVE,
+    ConditionType.DEGRADED,
+}
 """Condition types that are false in a healthy query."""
 
 

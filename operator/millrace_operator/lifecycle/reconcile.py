@@ -139,7 +139,7 @@ class Reconciler:
         namespace_bytes: int = NAMESPACE_BYTES,
     ) -> None:
         self._permissions = permissions or Permissions()
-        self.observations = ObservationCache(self._permissions, namespace_bytes)
+        self.observations = ObservationCache(self._permissions, namespace_bytes, clock)
         self.chains, self.rollouts = Chains(), ConnectionRollouts()
         self._metrics = metrics or OperatorMetrics()
         self.queue: WorkQueue[QueryKey] = WorkQueue(

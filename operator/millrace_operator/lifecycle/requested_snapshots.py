@@ -20,6 +20,7 @@ from millrace_api.model.snapshots import (
 from millrace_api.model.streamquery import Annotation
 from millrace_api.model.values import SNAPSHOT_NAME_HINT
 
+from ..resources.manifests import with_plan_entry
 from ..resources.names import Manifest
 from .conditions import format_time, parse_time, shortened
 from .observed_query import ObservedQuery
@@ -78,13 +79,7 @@ def with_request(desired: list[Manifest], observed: ObservedQuery, now: datetime
         text = SnapshotRequest(name=request.name, time=request.time).to_json()
     if not text and not observed.snapshot_request:
         return desired
-    at = "ConfigMap", observed.owner.plan
-    return [
-        each | {"data": each["data"] | {SNAPSHOT_REQUEST_KEY: text}}
-        if (each["kind"], each["metadata"]["name"]) == at
-        else each
-        for each in desired
-    ]
+    return with_plan_entry(desired, observed.owner, SNAPSHOT_REQUEST_KEY, text)
 
 
 def unanswered_at(observed: ObservedQuery, now: datetime) -> Iterator[datetime]:

@@ -55,7 +55,7 @@ class ShadowRun:
             return ProgressingReason.COMPARING, f"{message}: {why}; tried again at {format_time(until)}"
         message = (
             f"generation {self.status.generation} is compared with the version that runs, by pod {self.status.pod}; "
-            "the driver is replaced if their results are equal"
+            "it takes over if their results are equal"
         )
         return ProgressingReason.COMPARING, message
 

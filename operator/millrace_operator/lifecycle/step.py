@@ -19,7 +19,7 @@ from ..resources.gangs import POD_GROUP, is_in_group
 from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
-from ..resources.spec_changes import changed_parts, revision
+from ..resources.spec_changes import changed_parts, revision, with_in_place
 from .autoscaling.scaling_status import ScalingResult
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
@@ -42,6 +42,7 @@ from .status import (
     status_of,
     upgrade_to_report,
 )
+from .takeover import may_take_over, runs_as, takeover_due, takeover_progress, with_next_version
 from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
 
 FINALIZER = "millrace.io/drain"
@@ -168,9 +169,10 @@ def next_step(
             scaling = replace(scaling, last_scaling=None)  # decided before the pause, so it may not have been applied
         status = status_of(observed, target, now, progress=paused, scaling=scaling)
         return Step(status, requeue_at=_due(observed, target, now))
-    if _must_drain(observed, target, defaults):
+    takes_over = _takes_over(observed, target, defaults, now)
+    if not takes_over and _must_drain(observed, target, defaults):
         return _step_to_drain(observed, target, defaults, now)
-    return _step_to_apply(observed, target, defaults, now, scaling)
+    return _step_to_apply(observed, target, defaults, now, scaling, takes_over=takes_over)
 
 
 def _healthy_is_lost(observed: ObservedQuery, query: StreamQuery) -> bool:
@@ -218,6 +220,18 @@ def _keep_running(
     return replace(step, status=status(step.status))
 
 
+def _takes_over(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime) -> bool:
+    """Return whether the target is to take over in the running driver, which has not reported that it has."""
+    if observed.healthy is None or observed.revision == target.revision or not may_take_over(observed, target, now):
+        return False
+    before = observed.query_with(with_in_place(observed.healthy[1], target.query.spec))
+    plan, auth = plan_for(observed, target.query), _auth_secret(observed, target) or _UNKNOWN
+    old, new = (
+        _objects(observed, replace(target, query=query), plan, defaults, auth) for query in (before, target.query)
+    )
+    return runs_as(observed, old, new)
+
+
 def _must_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults) -> bool:
     """Return whether the driver has to end before the objects can be updated."""
     if observed.stateful_set is None or observed.is_drained:
@@ -261,12 +275,19 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
 
 
 def _step_to_apply(
-    observed: ObservedQuery, target: DriverTarget, defaults: PodDefaults, now: datetime, scaling: ScalingResult | None
+    observed: ObservedQuery,
+    target: DriverTarget,
+    defaults: PodDefaults,
+    now: datetime,
+    scaling: ScalingResult | None,
+    *,
+    takes_over: bool = False,
 ) -> Step:
     """Apply all missing or changed objects, then save a spec that has proven healthy."""
     plan = plan_for(observed, target.query, scaling)
     auth = _auth_secret(observed, target)
     desired = with_request(_objects(observed, target, plan, defaults, auth or _UNKNOWN), observed, now)
+    desired = with_next_version(desired, observed, target, takes_over=takes_over)
     missing = _to_apply(observed, desired)
     actions: list[Action] = [] if _has_finalizer(observed) else [Finalize(present=True)]
     if dropped := forged_configurations(observed, missing):
@@ -288,6 +309,7 @@ def _step_to_apply(
         scaling = replace(scaling, last_scaling=None)  # a spec change took precedence, so the decision was not applied
     names = ", ".join(f"{each['kind']} {_shown_name(observed, each)}" for each in missing)
     applying = (ProgressingReason.APPLYING, names) if missing else None
+    applying = takeover_progress() if takes_over else applying
     status = status_of(observed, target, now, progress=applying, plan=plan, scaling=scaling)
     return Step(status, tuple(actions), _due(observed, target, now))
 
@@ -393,6 +415,7 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
     times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
+    times += [takeover_due(observed, target)]
     times += [*_executors_due(observed), *unanswered_at(observed, now)]
     return _soonest(times, now)
 

@@ -32,6 +32,13 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("millrace_stage_task_seconds_count", "combine"): "combine_tasks_total",
     ("millrace_stage_task_seconds_sum", "combine"): "combine_seconds_total",
     ("millrace_merge_task_seconds_total", ""): "merge_seconds_total",
+    ("millrace_longest_slice_seconds_total", ""): "longest_slice_seconds_total",
+    ("millrace_batch_step_seconds_total", "latestOffset"): "latest_offset_seconds_total",
+    ("millrace_batch_step_seconds_total", "getBatch"): "get_batch_seconds_total",
+    ("millrace_batch_step_seconds_total", "walCommit"): "wal_commit_seconds_total",
+    ("millrace_batch_step_seconds_total", "commitOffsets"): "commit_seconds_total",
+    ("millrace_batch_step_seconds_total", "queryPlanning"): "planning_seconds_total",
+    ("millrace_sink_seconds_total", ""): "sink_seconds_total",
     ("millrace_partial_results_total", ""): "partials_total",
     ("millrace_state_updates_total", ""): "updates_total",
     ("millrace_batch_interval_seconds", ""): "interval_seconds",
@@ -39,12 +46,14 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("millrace_last_progress_time_seconds", ""): "progress_time",
     ("millrace_distinct_keys", ""): "keys",
     ("millrace_load_imbalance_ratio", "combine"): "imbalance",
+    ("millrace_hottest_key_ratio", ""): "hottest_key",
+    ("millrace_largest_slice_ratio", ""): "largest_slice",
     ("millrace_plan_epoch", ""): "epoch",
     ("millrace_plan_workers", ""): "parallelism",
     ("millrace_plan_replicas", ""): "replicas",
     ("millrace_state_partitions", ""): "state_partitions",
 }
-"""Field of an ``Answer`` by metric name and ``stage`` label; other metrics of the job are not queried."""
+"""Field of an ``Answer`` by metric name and label ``stage`` or ``step``; other metrics of the job are not queried."""
 
 CREATED = "millrace_batches_created"
 """Metric with the creation time of the driver's counters, in seconds since 1970; the client library exports it."""
@@ -58,6 +67,9 @@ REPLICA_FIELDS: Mapping[str, str] = {
 
 NAMES = (*dict.fromkeys(name for name, _ in FIELDS), CREATED, *REPLICA_FIELDS)
 
+_PARTS = ("__name__", "stage", "step")
+"""Labels in which the series of one target differ."""
+
 _COUNTERS = frozenset(
     {
         "batches_total",
@@ -67,6 +79,8 @@ _COUNTERS = frozenset(
         "route_bytes_total",
         "combine_bytes_total",
         "merge_seconds_total",
+        "longest_slice_seconds_total",
+        "sink_seconds_total",
         "partials_total",
         "updates_total",
     }
@@ -174,11 +188,11 @@ def whole_scrapes(series: Iterable[Series]) -> list[Scrape]:
     """
     targets: dict[tuple[tuple[str, str], ...], dict[float, dict[str, float]]] = {}
     for one in series:
-        name, stage = one.labels.get("__name__", ""), one.labels.get("stage", "")
-        field = CREATED if name == CREATED else FIELDS.get((name, stage))
+        name, part = one.labels.get("__name__", ""), one.labels.get("stage", one.labels.get("step", ""))
+        field = CREATED if name == CREATED else FIELDS.get((name, part))
         if field is None:
             continue
-        target = tuple(sorted((k, v) for k, v in one.labels.items() if k not in ("__name__", "stage")))
+        target = tuple(sorted((k, v) for k, v in one.labels.items() if k not in _PARTS))
         times = targets.setdefault(target, {})
         for sample in one.samples:
             times.setdefault(sample.time, {})[field] = sample.value

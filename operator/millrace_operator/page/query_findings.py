@@ -150,6 +150,8 @@ def _conditions(view: QueryView, now: datetime) -> Iterator[PageFinding]:
                 yield PageFinding(severity, "No metrics", _said(each), remedy)
             case ConditionType.SCALING_LIMITED:
                 yield PageFinding(Severity.NOTE, "Scaling is limited", _said(each))
+            case ConditionType.SCALING_INEFFECTIVE:
+                yield PageFinding(Severity.WARNING, "More executors do not help", _said(each))
             case ConditionType.SCALING_ACTIVE if each.reason in (ActiveReason.ADVISE, ActiveReason.OFF):
                 yield PageFinding(Severity.NOTE, "Not scaled by the operator", _said(each))
             case ConditionType.PROGRESSING if view.phase == Phase.RUNNING:
@@ -194,6 +196,9 @@ def _old_load(view: QueryView, now: datetime) -> Iterator[PageFinding]:
 
 def _more(view: QueryView) -> str:
     """Return how a query that falls behind gets more executors."""
+    ineffective = view.condition(ConditionType.SCALING_INEFFECTIVE)
+    if ineffective is not None and ineffective.status is ConditionStatus.TRUE:
+        return f"more executors do not help; the condition {ineffective.type} says what does"
     limited, active = view.condition(ConditionType.SCALING_LIMITED), view.condition(ConditionType.SCALING_ACTIVE)
     if limited is not None and limited.status is ConditionStatus.TRUE:
         return f"lift what limits scaling: {_said(limited)}"

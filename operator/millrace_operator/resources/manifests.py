@@ -101,7 +101,7 @@ def objects(
     account = [] if query.spec.service_account_name else [owner.manifest("v1", "ServiceAccount", owner.driver, {})]
     return [
         *account,
-        _role(owner),
+        _role(owner, mounted),
         _role_binding(owner, query.spec.service_account_name or owner.driver),
         config_map,
         _plan(query, owner, plan),
@@ -150,9 +150,19 @@ def _plan(query: StreamQuery, owner: Owner, plan: Plan) -> Manifest:
     return config_map
 
 
-def _role(owner: Owner) -> Manifest:
+def with_plan_entry(desired: Iterable[Manifest], owner: Owner, key: str, text: str) -> list[Manifest]:
+    """Return the desired objects, of which the plan's ConfigMap has another entry."""
+    at = "ConfigMap", owner.plan
+    return [
+        each | {"data": each["data"] | {key: text}} if (each["kind"], each["metadata"]["name"]) == at else each
+        for each in desired
+    ]
+
+
+def _role(owner: Owner, configuration: str) -> Manifest:
     """Return the driver's Role: manage pods, which RBAC cannot restrict by label, and read and patch its plan.
 
+    It may also read the configuration of the version to run, which it does not mount if that version takes over in it.
     By the verb ``drive``, the chart's admission policy knows the accounts of drivers.
     """
     pods = ["create", "get", "list", "watch", "patch", "delete", "deletecollection"]
@@ -164,6 +174,7 @@ def _role(owner: Owner) -> Manifest:
             "resourceNames": [owner.plan],
             "verbs": ["get", "watch", "patch"],
         },
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [configuration], "verbs": ["get"]},
         {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["drive"]},
     ]
     return owner.manifest("rbac.authorization.k8s.io/v1", "Role", owner.driver, {"rules": rules})

@@ -11,6 +11,7 @@ from millrace_api.model.kafka_options import ZONE_VARIABLE
 from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.status import REPORT_VARIABLE
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER, StreamQuery
+from millrace_api.model.takeover import POD_UID_VARIABLE
 from millrace_api.model.values import Cores
 
 from .driver_config import (
@@ -106,6 +107,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
             {"name": REPORT_VARIABLE, "value": _REPORT},
             _from_pod("POD_IP", "status.podIP"),
             _from_pod("POD_NAME", "metadata.name"),
+            _from_pod(POD_UID_VARIABLE, "metadata.uid"),
             _from_pod("POD_NAMESPACE", "metadata.namespace"),
             *_zone(query),
         ],

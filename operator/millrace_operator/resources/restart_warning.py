@@ -38,8 +38,8 @@ def policy() -> dict[str, Any]:
         f"variables.changed.exists(field, field in {sorted(COMPARED)})"
     )
     goes_on = (
-        "the version that runs goes on until both are compared on the same records, and status.upgrade says what that "
-        "has come to"
+        "a version that has been ready for a minute goes on until both are compared on the same records, and "
+        "status.upgrade says what that has come to; a younger one is replaced at once"
     )
     ends = (
         "the driver ends after its running batch, and another one continues from the checkpoint; results pause "

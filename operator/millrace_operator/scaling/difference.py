@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .observation import COUNTERS, Answer, NoAnswer, NoAnswerReason, Observation, Stage
 from .shape import Shape
 
@@ -104,6 +106,13 @@ def observation(base: Answer, answer: Answer, seen: float, seconds_before: float
         input_bytes=_mean(base, answer, "input_bytes_total", batches),
         route_bytes=_mean(base, answer, "route_bytes_total", batches),
         combine_bytes=_mean(base, answer, "combine_bytes_total", batches),
+        source_seconds=_steps(base, answer, ("latest_offset", "get_batch"), batches),
+        log_seconds=_steps(base, answer, ("wal_commit", "commit"), batches),
+        planning_seconds=_steps(base, answer, ("planning",), batches),
+        sink_seconds=_steps(base, answer, ("sink",), batches),
+        longest_slice=_steps(base, answer, ("longest_slice",), batches),
+        hottest_key=answer.hottest_key,
+        largest_slice=answer.largest_slice,
     )
 
 
@@ -156,6 +165,12 @@ def _mean(base: Answer, answer: Answer, name: str, batches: float) -> float | No
     if getattr(base, name) is None or getattr(answer, name) is None:
         return None
     return _grown(base, answer, name) / batches
+
+
+def _steps(base: Answer, answer: Answer, names: Sequence[str], batches: float) -> float | None:
+    """Return the seconds of some steps in a mean batch; None if one of them is unknown."""
+    seconds = [_mean(base, answer, f"{name}_seconds_total", batches) for name in names]
+    return None if None in seconds else sum(each or 0.0 for each in seconds)
 
 
 def _stage(base: Answer, answer: Answer, name: str, batches: float) -> Stage | None:

@@ -26,6 +26,11 @@ class Answer:
         route_tasks_total, combine_tasks_total: tasks of these stages.
         route_seconds_total, combine_seconds_total: seconds of these tasks.
         merge_seconds_total: seconds of all merge tasks.
+        longest_slice_seconds_total: seconds of the route task that took longest in each batch, its reading included.
+        latest_offset_seconds_total, get_batch_seconds_total: steps of batches in which the source finds their ranges.
+        wal_commit_seconds_total, commit_seconds_total: steps in which Spark's logs are written to the checkpoint.
+        planning_seconds_total: the step in which Spark plans batches.
+        sink_seconds_total: seconds that the sink took once results were computed.
         partials_total: partial results, from combine to merge.
         updates_total: results that changed.
         busy_core_seconds_total: processor time of all executors.
@@ -36,6 +41,7 @@ class Answer:
         lag_rows: records that wait at the source.
         keys: distinct keys of a batch.
         imbalance: largest load of a combine task over the mean, minus 1.
+        hottest_key, largest_slice: share of the records of a batch that one key has at most, and one slice.
         epoch, parallelism, replicas: of the plan of the last batch.
         state_partitions: tasks of the merge.
         executors: executors that are ready at ``time``.
@@ -55,6 +61,13 @@ class Answer:
     combine_tasks_total: float | None = None
     combine_seconds_total: float | None = None
     merge_seconds_total: float | None = None
+    longest_slice_seconds_total: float | None = None
+    latest_offset_seconds_total: float | None = None
+    get_batch_seconds_total: float | None = None
+    wal_commit_seconds_total: float | None = None
+    commit_seconds_total: float | None = None
+    planning_seconds_total: float | None = None
+    sink_seconds_total: float | None = None
     partials_total: float | None = None
     updates_total: float | None = None
     busy_core_seconds_total: float | None = None
@@ -65,6 +78,8 @@ class Answer:
     lag_rows: float | None = None
     keys: float | None = None
     imbalance: float | None = None
+    hottest_key: float | None = None
+    largest_slice: float | None = None
     epoch: float | None = None
     parallelism: float | None = None
     replicas: float | None = None
@@ -121,6 +136,11 @@ class Observation:
         routed: records that were routed to workers; None if unknown, as are the following.
         input_bytes, route_bytes, combine_bytes: size of the records read, of the blocks that route sent, and of the
             partial results that combine sent.
+        source_seconds, log_seconds, planning_seconds: time of a batch in which the source finds its range, Spark's logs
+            are written, and Spark plans it.
+        sink_seconds: time that the sink took once results were computed.
+        longest_slice: seconds of the longest route task, its reading included.
+        hottest_key, largest_slice: share of the records that one key has at most, and one slice.
     """
 
     since: float
@@ -145,6 +165,13 @@ class Observation:
     input_bytes: float | None = None
     route_bytes: float | None = None
     combine_bytes: float | None = None
+    source_seconds: float | None = None
+    log_seconds: float | None = None
+    planning_seconds: float | None = None
+    sink_seconds: float | None = None
+    longest_slice: float | None = None
+    hottest_key: float | None = None
+    largest_slice: float | None = None
 
     @property
     def cycle(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,24 +59,40 @@ def trend(times: Sequence[float] | Vector, values: Sequence[float] | Vector) -> 
     may be arbitrary. The variance of S is corrected for ties.
     """
     t, v = np.asarray(times, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    first, second = np.triu_indices(len(v), k=1)
+    first, second = _pairs(len(v))
     rises = v[second] - v[first]
     slopes = np.sort(rises / (t[second] - t[first]))
     score, deviation = float(np.sign(rises).sum()), math.sqrt(_variance(v))
     reach = _INTERVAL * deviation
     low, high = (round((len(slopes) + side * reach) / 2) for side in (-1, 1))
     return Trend(
-        slope=float(np.median(slopes)),
+        slope=_middle(slopes),
         low=float(slopes[max(low - 1, 0)]),
         high=float(slopes[min(high, len(slopes) - 1)]),
         significant=abs(score) - 1 > _SIGNIFICANT * deviation and len(v) >= LEAST_FOR_TREND,
     )
 
 
+@lru_cache(maxsize=64)
+def _pairs(count: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indices of all pairs of so many values, the earlier and the later."""
+    return np.triu_indices(count, k=1)
+
+
+def _median(values: Vector) -> float:
+    """Return the median of values, of which there are few: ``np.median`` takes ten times as long."""
+    return _middle(np.sort(values))
+
+
+def _middle(ordered: Vector) -> float:
+    """Return the median of values that are in order."""
+    return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
 def _variance(values: Vector) -> float:
     """Return the variance of Kendall's S without a trend; equal values reduce it."""
-    _, ties = np.unique(values, return_counts=True)
-    n = len(values)
+    ordered, n = np.sort(values), len(values)
+    ties = np.diff(np.flatnonzero(np.diff(ordered, prepend=np.nan, append=np.nan)))
     return float(n * (n - 1) * (2 * n + 5) - (ties * (ties - 1) * (2 * ties + 5)).sum()) / 18
 
 
@@ -122,8 +139,9 @@ def _levels(values: Vector, among: NDArray[np.bool_]) -> tuple[Vector, Vector]:
 def _around_line(values: Vector) -> float:
     """Return the sum of absolute residuals around a straight line, or around a level if that explains more."""
     steps = np.arange(len(values), dtype=np.float64)
-    rest = values - trend(steps, values).slope * steps
-    return min(float(np.abs(one - np.median(one)).sum()) for one in (rest, values))
+    first, second = _pairs(len(values))
+    slope = _median((values[second] - values[first]) / (second - first))
+    return min(float(np.abs(one - _median(one)).sum()) for one in (values - slope * steps, values))
 
 
 def noise(values: Sequence[float]) -> float:
@@ -136,7 +154,7 @@ def noise(values: Sequence[float]) -> float:
     changes = np.diff(v)[middle > 0] / middle[middle > 0]
     if not len(changes):
         return 0.0
-    return _MAD * float(np.median(np.abs(changes - np.median(changes)))) / math.sqrt(2)
+    return _MAD * _median(np.abs(changes - _median(changes))) / math.sqrt(2)
 
 
 def outlook(times: Sequence[float], values: Sequence[float], horizon: float) -> Outlook:
@@ -195,7 +213,7 @@ def _present_line(times: Sequence[float], values: Sequence[float], scatter: floa
     while True:
         t, v = np.asarray(times[start:]) - times[-1], np.asarray(values[start:], dtype=np.float64)
         line = _line(t, v)
-        beside = abs(float(np.median((v - line.now - line.slope * t)[-_NEWEST:])))
+        beside = abs(_median((v - line.now - line.slope * t)[-_NEWEST:]))
         if len(v) < LEAST_FOR_TREND or beside <= max(_BESIDE * scatter, _LEVEL) * line.now:
             return line, -float(t[0]), len(v)
         start += len(v) // 2
@@ -204,7 +222,7 @@ def _present_line(times: Sequence[float], values: Sequence[float], scatter: floa
 def _line(t: Vector, v: Vector) -> _Line:
     """Return the line through values up to now, which is time 0."""
     if len(v) < LEAST_FOR_TREND:
-        return _Line(float(np.median(v)))
+        return _Line(_median(v))
     seen = trend(t, v)
     slope = seen.slope if seen.significant else 0.0
-    return _Line(float(np.median(v - slope * t)), slope, seen.slope - seen.low, seen.high - seen.slope)
+    return _Line(_median(v - slope * t), slope, seen.slope - seen.low, seen.high - seen.slope)

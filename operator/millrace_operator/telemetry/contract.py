@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millrace_api.model.deployment import Algorithm, Placement, ScalingMode
 from millrace_api.model.status import ConditionStatus, ConditionType, FailureClass, Phase
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, PARTITIONER
 from millrace_support.metric import QUERY, Label, Metric
 
 from ..scaling.decision.decision import Reason
@@ -14,6 +15,9 @@ SPEC_CHANGED, DRIVER_FAILED = "SpecChanged", "DriverFailed"
 
 EXECUTOR_FAILED = "ExecutorFailed"
 """Class of an executor's failure that is of no other class."""
+
+ROLES = (DRIVER, EXECUTOR, PARTITIONER)
+"""Roles of a query's pods."""
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _WAITING = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -175,6 +179,14 @@ OF_QUERIES = (
         "Executors: wanted by the plan (0 while no driver is to run); ready, by their pods; pending, whose pods exist "
         "and are not ready.",
         (*_OF_QUERY, Label("state", ("wanted", "ready", "pending"))),
+    ),
+    Metric(
+        "millrace_query_cores",
+        "gauge",
+        "number",
+        "CPU cores that the query's pods request which exist and have not ended, by their role: as many core-hours in "
+        "an hour. A role without a pod has no series.",
+        (*_OF_QUERY, Label("role", ROLES)),
     ),
     Metric(
         "millrace_query_plan",

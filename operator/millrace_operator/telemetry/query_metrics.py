@@ -59,6 +59,7 @@ class QueryRow:
         conditions: type, status and reason of each condition.
         executors: number of executors by state.
         plan: the plan by dimension; empty before the first.
+        cores: cores that pods request, by role.
         counts: what was counted of the query.
     """
 
@@ -70,6 +71,7 @@ class QueryRow:
     conditions: tuple[tuple[str, str, str], ...]
     executors: Mapping[str, int]
     plan: Mapping[str, int]
+    cores: Mapping[str, float] = field(default_factory=dict)
     counts: QueryCounts = field(default_factory=QueryCounts)
 
 
@@ -83,6 +85,7 @@ def query_families(rows: Iterable[QueryRow]) -> Iterator[Family]:
             ((*row.key, *each[:1]), each[1]) for row in rows for each in row.executors.items()
         ),
         "millrace_query_plan": (((*row.key, *each[:1]), each[1]) for row in rows for each in row.plan.items()),
+        "millrace_query_cores": (((*row.key, role), cores) for row in rows for role, cores in row.cores.items()),
         "millrace_query_driver_restarts_total": (
             ((*row.key, each), count) for row in rows for each, count in row.counts.failures.items()
         ),

@@ -16,7 +16,7 @@ from millrace_research.arena.known_job import known_job
 from millrace_research.arena.policies.ds2 import Ds2Policy
 from millrace_research.arena.policies.flink import FlinkPolicy
 from millrace_research.arena.policies.hpa import CpuPolicy, LagPolicy
-from millrace_research.arena.policies.oracle import FixedPolicy, OraclePolicy
+from millrace_research.arena.policies.oracle import ORACLE, FixedPolicy, bound
 from millrace_research.arena.policies.prompt import PromptPolicy
 from millrace_research.arena.policies.spark_ratio import SparkRatioPolicy
 from millrace_research.arena.simulation.record import SimulatedRun
@@ -37,11 +37,12 @@ class MillracePolicy:
         return self._scaler.step(answer, situation).plan
 
 
-def _lag(scenario: Scenario) -> LagPolicy:
+def lag_policy(scenario: Scenario, share: float = 1.0) -> LagPolicy:
+    """Return KEDA's rule with ``share`` of an executor's capacity over two intervals as its threshold."""
     bounds = scenario.bounds
     largest = replace(scenario.initial, executors=bounds.executors.high)
     capacity = known_job(scenario.job, bounds).capacity(largest, scenario.keys.at(0.0))
-    threshold = max(2 * scenario.job.interval * capacity / largest.executors, 1.0)
+    threshold = max(2 * share * scenario.job.interval * capacity / largest.executors, 1.0)
     return LagPolicy(bounds, threshold, scenario.trace.arrived)
 
 
@@ -56,18 +57,20 @@ POLICIES: Mapping[str, Callable[[Scenario], ScalingPolicy]] = {
     "spark-ratio": lambda scenario: SparkRatioPolicy(scenario.bounds, scenario.job.interval),
     "ds2": lambda scenario: Ds2Policy(scenario.bounds, scenario.trace.arrived),
     "flink": lambda scenario: FlinkPolicy(scenario.bounds, scenario.job.state_partitions, scenario.trace.arrived),
-    "lag": _lag,
+    "lag": lag_policy,
     "cpu": lambda scenario: CpuPolicy(scenario.bounds),
     "fixed-mean": lambda scenario: _fixed("fixed-mean", scenario.trace.mean, scenario),
     "fixed-peak": lambda scenario: _fixed("fixed-peak", scenario.trace.peak, scenario),
-    "oracle": lambda scenario: OraclePolicy(scenario, known_job(scenario.job, scenario.bounds)),
 }
-"""Factories of all policies by name, each for the scenario that the policy will run in."""
+"""Factories of the policies that are simulated, by name, each for the scenario that the policy will run in."""
+
+NAMES = (*POLICIES, ORACLE)
+"""Names of all that can be compared: the policies, and the bound of what any of them can do."""
 
 OURS = "millrace"
 """The policy of the operator."""
 
-REAL = tuple(name for name in POLICIES if name not in {"oracle", "fixed-mean", "fixed-peak"})
+REAL = tuple(name for name in POLICIES if name not in {"fixed-mean", "fixed-peak"})
 """Names of the policies that use only what a real job can measure."""
 
 
@@ -98,13 +101,20 @@ class Comparison:
 
 def compare(scenario: Scenario, policies: Sequence[str], seed: int) -> Comparison:
     """Run each of the named policies through the scenario, with the same noise."""
-    runs = tuple(_run(scenario, POLICIES[name](scenario), seed) for name in policies)
-    oracle = next((run.core_hours for run in runs if run.policy == "oracle"), None)
+    runs = tuple(run(scenario, name, seed) for name in policies)
+    oracle = next((run.core_hours for run in runs if run.policy == ORACLE), None)
     found = tuple(figures(run, scenario.trace, scenario.bounds, oracle) for run in runs)
     return Comparison(scenario, seed, runs, found)
 
 
-def _run(scenario: Scenario, policy: ScalingPolicy, seed: int) -> SimulatedRun:
+def run(scenario: Scenario, name: str, seed: int) -> SimulatedRun:
+    """Run the named policy; the oracle is solved, and not simulated."""
+    if name == ORACLE:
+        return bound(scenario, known_job(scenario.job, scenario.bounds), seed)
+    return run_policy(scenario, POLICIES[name](scenario), seed)
+
+
+def run_policy(scenario: Scenario, policy: ScalingPolicy, seed: int) -> SimulatedRun:
     """Run a policy from the plan that it chooses before any answer has arrived."""
     initial = scenario.initial
     situation = Situation(0.0, initial, 0, initial.executors, executors_quota=scenario.cluster.quota)

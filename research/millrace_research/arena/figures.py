@@ -23,6 +23,8 @@ _FLAT_SECONDS = 600.0
 """Seconds for which the rate is flat on both sides of a step change."""
 _UNDONE_WITHIN = 600.0
 """Seconds within which a reverted rescale may be an oscillation."""
+_REVERSED_WITHIN = 900.0
+"""Seconds within which a rescale in the other direction is a reversal."""
 _EXPLAINED = 0.1
 """Smallest change of demand, as a share, that explains a rescale."""
 _DEMAND_SECONDS = 60.0
@@ -62,6 +64,8 @@ class RunFigures:
         settling: reaction to each step change of the load.
         oscillations: rescales that were reverted within ten minutes without a change of demand to explain it.
         largest_backlog: most records that waited at the source.
+        reversals: rescales that released cores and were followed by one that added some within 15 minutes, or the
+            opposite, whatever the reason.
     """
 
     policy: str
@@ -77,6 +81,7 @@ class RunFigures:
     settling: tuple[Settling, ...]
     oscillations: int
     largest_backlog: int
+    reversals: int
 
 
 def figures(run: SimulatedRun, trace: Trace, bounds: Bounds, oracle_core_hours: float | None = None) -> RunFigures:
@@ -96,6 +101,7 @@ def figures(run: SimulatedRun, trace: Trace, bounds: Bounds, oracle_core_hours: 
         settling=settling(run, step_changes(trace)),
         oscillations=oscillations(run, trace, bounds),
         largest_backlog=run.largest_backlog,
+        reversals=reversals(run, bounds),
     )
 
 
@@ -146,13 +152,22 @@ def oscillations(run: SimulatedRun, trace: Trace, bounds: Bounds) -> int:
     Demand is the records that arrived in the minute before plus those waiting, in records per second over that minute.
     It explains a rescale if it moved by a tenth or more in the same direction since the previous rescale.
     """
+    return sum(not _explained(*pair, run, trace, bounds) for pair in _opposite(run, bounds, _UNDONE_WITHIN))
+
+
+def reversals(run: SimulatedRun, bounds: Bounds) -> int:
+    """Count the rescales whose cores the next one takes back, in part or whole, within 15 minutes, for any reason."""
+    return len(_opposite(run, bounds, _REVERSED_WITHIN))
+
+
+def _opposite(run: SimulatedRun, bounds: Bounds, within: float) -> list[tuple[Rescale, Rescale]]:
+    """Return the pairs of consecutive changes of the cores in opposite directions, so many seconds apart at most."""
     sized = [rescale for rescale in run.rescales if _direction(rescale, bounds)]
-    return sum(
-        _direction(first, bounds) == -_direction(second, bounds)
-        and second.time - first.time <= _UNDONE_WITHIN
-        and not _explained(first, second, run, trace, bounds)
+    return [
+        (first, second)
         for first, second in pairwise(sized)
-    )
+        if _direction(first, bounds) == -_direction(second, bounds) and second.time - first.time <= within
+    ]
 
 
 def _direction(rescale: Rescale, bounds: Bounds) -> int:

@@ -43,6 +43,7 @@ class KnownJob:
         self._seconds = profile.interval * math.exp(-NormalDist().inv_cdf(_CONFIDENCE) * profile.noise.batch)
         self._table = cache(self._new_table)
         self.shape = cache(self._shape)
+        self.plans = cache(self._plans)
 
     def seconds(self, plan: Shape, rows: ArrayLike, keys: Keys) -> NDArray[np.float64]:
         """Return the mean seconds of batches with ``rows`` records, in the shape of ``rows``."""
@@ -68,10 +69,13 @@ class KnownJob:
 
     def _shape(self, executors: int, keys: Keys) -> Shape:
         """Return the plan with ``executors`` executors whose parallelism and replicas give the most capacity."""
+        return max(self.plans(executors), key=lambda plan: self.capacity(plan, keys))
+
+    def _plans(self, executors: int) -> list[Shape]:
+        """Return the plans with ``executors`` executors whose parallelism and replicas are multiples of the cores."""
         cores = executors * self._bounds.executor_cores
         counts = [max(round(waves * cores), 1) for waves in _WAVES]
-        plans = {self._bounds.nearest(Shape(executors, n, m)) for n in counts for m in counts}
-        return max(sorted(plans), key=lambda plan: self.capacity(plan, keys))
+        return sorted({self._bounds.nearest(Shape(executors, n, m)) for n in counts for m in counts})
 
     def _new_table(self, plan: Shape, keys: Keys) -> NDArray[np.float64]:
         """Return the mean seconds at each of ``_ROWS``."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from millrace_research.arena.comparison import POLICIES, Comparison
+from millrace_research.arena.comparison import NAMES, Comparison
 from millrace_research.arena.simulation.record import SimulatedRun
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _style(policy: str) -> dict[str, Any]:
     """Return the line style of a policy, the same in every picture; the oracle is black and dotted."""
     if policy == "oracle":
         return {"color": "black", "linestyle": ":"}
-    return {"color": f"C{list(POLICIES).index(policy) % 10}"}
+    return {"color": f"C{NAMES.index(policy) % 10}"}
 
 
 def _draw_largest(axes: Axes, run: SimulatedRun, values: NDArray[np.float64], style: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace_api.errors import MillraceError, Problem, suggest
-from millrace_research.arena.comparison import POLICIES, Comparison, compare
+from millrace_research.arena.comparison import NAMES, Comparison, compare
 from millrace_research.arena.figures import RunFigures
 from millrace_research.arena.plot import write_plot
 from millrace_research.arena.scenarios import SYNTHETIC, ScenarioSetting, recorded, synthetic
@@ -22,7 +22,16 @@ from millrace_research.arena.simulation.trace_files import TraceFileError, read_
 from millrace_support.plot_files import check_plotting
 
 _SERVICE = ("policy", "over\ninterval", "violations", "p50", "p95", "p99", "late", "back-\nlog")
-_COST = ("policy", "core\nhours", "of the\noracle's", "rescales", "to\nsettle", "within\nseconds", "oscillations")
+_COST = (
+    "policy",
+    "core\nhours",
+    "of the\noracle's",
+    "rescales",
+    "to\nsettle",
+    "within\nseconds",
+    "oscil-\nlations",
+    "rever-\nsals",
+)
 _ALL = "all"
 _FEWEST_BATCHES = 10
 _SHORTEST_INTERVAL = 0.5
@@ -52,11 +61,11 @@ def show_comparison(trace: str, policies: str, setting: ScenarioSetting, *, plot
 def chosen_policies(given: str) -> list[str]:
     """Return the names of policies in a comma-separated list, or all. Raises MillraceError for an unknown one."""
     if given == _ALL:
-        return list(POLICIES)
+        return list(NAMES)
     names = [name.strip() for name in given.split(",")]
     for name in names:
-        if name not in POLICIES:
-            hint = suggest(name, tuple(POLICIES)) if name or "," not in given else "remove the comma"
+        if name not in NAMES:
+            hint = suggest(name, NAMES) if name or "," not in given else "remove the comma"
             raise MillraceError(Problem(f'--policy {given}: there is no policy "{name}"', hint))
     if len(set(names)) < len(names):
         raise MillraceError(Problem(f"--policy {given} names a policy twice", "name each once"))
@@ -151,7 +160,8 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     console.print(_table("Cost and steadiness", _COST, [_cost(found) for found in comparison.figures]))
     console.print(
         "to settle: most rescales after a step change of the load, and seconds to ten batches in a row in time; "
-        "oscillations: rescales reverted within ten minutes although the load was the same",
+        "oscillations: rescales reverted within ten minutes although the load was the same; "
+        "reversals: rescales taken back within 15 minutes for any reason",
     )
 
 
@@ -186,6 +196,7 @@ def _cost(found: RunFigures) -> tuple[str, ...]:
         str(max(step.rescales for step in found.settling)) if settled else "-",
         slowest if settled else "-",
         str(found.oscillations),
+        str(found.reversals),
     )
 
 

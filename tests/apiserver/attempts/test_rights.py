@@ -77,9 +77,10 @@ def test_a_driver_follows_its_own_plan_and_no_more(mallory: Tenant) -> None:
     """The rights that the attempts above lack are not missing altogether."""
     driver = "system:serviceaccount:mallory:own-driver"
     assert mallory.attempt("get", "cm", "own-plan", user=driver).returncode == 0
-    configuration = mounted_configuration(mallory.run, "own")
-    assert mallory.run("get", configuration)
-    assert mallory.attempt("get", configuration, user=driver).returncode != 0
+    assert mallory.attempt("get", mounted_configuration(mallory.run, "own"), user=driver).returncode == 0
+    assert mallory.run("create", "cm", "another", "--from-literal=key=value")
+    for other in ("cm/another", "cm"):
+        assert mallory.attempt("get", other, user=driver).returncode != 0
 
 
 def test_a_driver_is_not_given_more_than_the_tenant_has(mallory: Tenant) -> None:

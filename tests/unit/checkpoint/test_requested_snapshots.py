@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 
 import pytest
 
 from millrace_api.errors import MillraceError
+from millrace_jobs.checkpoint import requested_snapshots
 from millrace_jobs.checkpoint.automatic_snapshots import take_automatically
 from millrace_jobs.checkpoint.requested_snapshots import remove_requested, report_on, take_requested
 from millrace_jobs.checkpoint.snapshots import SnapshotReason, names_of_snapshots, place_of_snapshot, take, verify
@@ -80,15 +82,42 @@ def test_any_snapshot_is_removed_by_its_name_and_no_other_folder(stored):
     take(stored.root, "by-hand", NOON)
     automatic = take_automatically(stored.root, SnapshotReason.CHANGE, 3, None, NOON).snapshot
     for name in ("by-hand", automatic.name):
-        remove_requested(stored.root, name)
+        remove_requested(stored.root, name, FIRST)
     assert names_of_snapshots(stored.root) == []
     with pytest.raises(MillraceError, match="there is no snapshot by-hand"):
-        remove_requested(stored.root, "by-hand")
+        remove_requested(stored.root, "by-hand", LATER)
     with pytest.raises(MillraceError, match="cannot be the name of a snapshot"):
         take_requested(stored.root, "../spark", FIRST, NOON)
     with pytest.raises(MillraceError, match="there is no snapshot"):
-        remove_requested(stored.root, "../spark")
+        remove_requested(stored.root, "../spark", LATER)
     assert (stored.root / "spark").exists()
+
+
+@pytest.mark.parametrize("deaths", ["before", "while the files go", "while the folders go", "afterwards"])
+def test_a_removal_whose_driver_died_is_completed_once_and_another_one_is_not_taken_for_it(stored, monkeypatch, deaths):
+    take(stored.root, "monday", NOON)
+    place = place_of_snapshot(stored.root, "monday")
+
+    def die(found):
+        if deaths != "before":
+            (found / "snapshot.json").unlink()
+        if deaths.endswith("folders go"):
+            for file in [each for each in found.rglob("*") if each.is_file()]:
+                file.unlink()
+        if deaths == "afterwards":
+            shutil.rmtree(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(requested_snapshots, "remove", die)
+    with pytest.raises(KeyboardInterrupt):
+        remove_requested(stored.root, "monday", FIRST)
+    monkeypatch.undo()
+    for _ in range(2):  # its successor may die, too
+        remove_requested(stored.root, "monday", FIRST)
+        assert not place.exists()
+    assert names_of_snapshots(stored.root) == []
+    with pytest.raises(MillraceError, match="there is no snapshot monday"):
+        remove_requested(stored.root, "monday", LATER)
 
 
 def test_the_report_has_the_newest_ten_and_how_many_there_are(stored):

@@ -60,9 +60,9 @@ def test_what_a_comparison_costs_at_most_is_said_before_it():
     assert said == (
         "both versions run on the same records first, for spec.query, spec.image: at most 50,000 records, or as many "
         "as the old one reads in 5m, in 3 runs and 65 minutes at most, in a pod with the memory of a driver and an "
-        "executor; the driver is replaced if the results are equal and come as fast"
+        "executor; the new version takes over if the results are equal and come as fast"
     )
-    assert comparison(UpgradeSpec(expect_changes=True), ["spec.query"]).endswith("is replaced whatever differs")
+    assert comparison(UpgradeSpec(expect_changes=True), ["spec.query"]).endswith("takes over whatever differs")
 
 
 def test_a_diff_is_printed_with_its_changes_and_notes():

@@ -16,6 +16,7 @@ from millrace_operator.commands.status_screen import queries_table
 from millrace_operator.lifecycle.query_facts import age, count, one_line
 from millrace_operator.lifecycle.query_view import QueryView
 from millrace_operator.scaling.decision.decision import Decision, Reason
+from millrace_operator.scaling.serial_time import SerialCause, SerialTime
 
 from .queries import BUSY, NOW, as_written, assert_golden, condition, decision, drawn, query
 
@@ -73,6 +74,7 @@ def test_a_condition_is_out_of_order_by_its_meaning():
         condition("Progressing", "True", "Applying"),
         condition("MetricsAvailable", "True", "Fresh"),
         condition("ScalingLimited", "False", "Room"),
+        condition("ScalingIneffective", "False", "ExecutorsHelp"),
         condition("ScalingActive", "False", "Off"),
         condition("Degraded", "False", "Whole"),
     ]
@@ -82,6 +84,23 @@ def test_a_condition_is_out_of_order_by_its_meaning():
 
 def test_explain_shows_all_parts_of_a_decision():
     assert_golden("explain-scale-out", drawn(explain_screen.screen("trips-by-cell", decision(), NOW)))
+
+
+def test_what_more_executors_cannot_help_is_in_every_view():
+    serial = SerialTime(2.0, 1.2, True, True, SerialCause.HOT_KEY, 1.9, 0.4, NOW.timestamp())
+    shown = drawn(explain_screen.screen("trips-by-cell", replace(decision(), serial=serial), NOW))
+    text = "serial part 2.40 s of a batch do not become shorter with more executors, W 1.20"
+    assert text in " ".join(shown.split())
+    held = condition("ScalingIneffective", "True", "HotKey", "more executors cannot bring W to 0.9")
+    view = QueryView(query(BUSY | {"conditions": [*BUSY["conditions"], held]}))
+    assert "ScalingIneffective  yes, HotKey: more executors cannot" in drawn(status_screen.screen(view, NOW))
+    assert "HotKey; 5" in drawn(status_screen.queries_table([view], NOW, everywhere=False))
+
+
+def test_status_shows_what_a_query_takes():
+    load = BUSY["load"] | {"cores": 6.0, "coreHoursPerMillionRecords": 0.0325}
+    shown = drawn(status_screen.screen(QueryView(query(BUSY | {"load": load})), NOW))
+    assert "6 cores, 0.0325 core-hours per million records" in " ".join(shown.split())
 
 
 def test_explain_shows_a_decision_without_an_answer():
@@ -99,7 +118,16 @@ def test_every_part_of_a_decision_has_its_place():
     """A new field is to be shown too."""
     names = {field.name for field in fields(Decision)}
     shown = {"time", "before", "plan", "reason", "guard", "detail", "zone", "drivers", "inputs"}
-    assert names == shown | {"present", "chosen", "ruled_out", "outcome", "dedicated", "placement", "sentence"}
+    assert names == shown | {
+        "present",
+        "chosen",
+        "ruled_out",
+        "outcome",
+        "serial",
+        "dedicated",
+        "placement",
+        "sentence",
+    }
 
 
 @pytest.mark.parametrize(("dedicated", "where"), [(True, "pods"), (False, "tasks")])

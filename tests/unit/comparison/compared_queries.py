@@ -8,6 +8,8 @@ from millrace_api.model.streamquery import StreamQuery
 
 SQL = "SELECT window.start AS since, city, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), city"
 
+UNBOUNDED = "SELECT city, count(*) AS n FROM trips GROUP BY city"
+
 
 def query(checkpoint: dict[str, str], sql: str = SQL, name: str = "trips", **upgrade: Any) -> StreamQuery:
     """A version with this checkpoint; ``upgrade`` has fields of ``spec.upgrade``."""

@@ -6,6 +6,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint import snapshots
+from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshots import (
     Snapshot,
     SnapshotReason,
@@ -28,11 +30,11 @@ from millrace_jobs.comparison import upgrade
 from millrace_jobs.comparison.compare import ComparedVersion, VersionsRequest
 from millrace_jobs.comparison.own_snapshot import has_state, own_snapshot, remove_left_over, usable_snapshot
 from millrace_jobs.comparison.start import continue_from, copy_snapshot
-from millrace_jobs.places import write_durably
+from millrace_jobs.places import Place, write_durably
 from unit.checkpoint.stored import Stored
 
 from . import compared_queries
-from .compared_queries import SQL
+from .compared_queries import SQL, UNBOUNDED
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -181,8 +183,8 @@ class Recorded:
             copy_snapshot(request.old.query, request.start, self.root.parent / f"copy-{len(self.requests)}")
         raise ComparedError
 
-    def run(self, new: StreamQuery) -> str | None:
-        versions = [ComparedVersion(Path(f"{at}.yaml"), each) for at, each in enumerate((query(self.root), new))]
+    def run(self, new: StreamQuery, sql: str = SQL) -> str | None:
+        versions = [ComparedVersion(Path(f"{at}.yaml"), each) for at, each in enumerate((query(self.root, sql), new))]
         with suppress(ComparedError):
             upgrade.compare_upgrade(versions[0], versions[1], ["run"], self.said.append, self.waited.append)
         return self.requests[-1].start
@@ -190,6 +192,9 @@ class Recorded:
 
 @pytest.fixture
 def recorded(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    marker = Marker.read(stored.root)
+    assert marker is not None
+    replace(marker, query=query(stored.root)).write(stored.root)
     return Recorded(stored.root, monkeypatch)
 
 
@@ -224,6 +229,31 @@ def test_a_version_whose_driver_would_refuse_the_state_is_not_run(recorded: Reco
         recorded.run(query(recorded.root, SQL.replace("1 minute", "61 seconds")))
     assert recorded.requests == []
     assert names_of_snapshots(recorded.root) == ["periodic"]
+
+
+def note_held(place: Place, *aggregates: str) -> None:
+    """Let a marker be that of the query without a window, on a state with these aggregates."""
+    marker = Marker.read(place)
+    assert marker is not None
+    assert isinstance(place, Path)
+    replace(
+        marker,
+        query=query(place, UNBOUNDED),
+        layout={"columns": "in the order of the aggregates", "aggregates": [*aggregates]},
+    ).write(place)
+
+
+def test_an_aggregate_may_return_that_the_state_has(recorded: Recorded) -> None:
+    returned = query(recorded.root, UNBOUNDED.replace("AS n", "AS n, max(at) AS newest"))
+    note_held(recorded.root, "count(*)")
+    with pytest.raises(MillraceError, match=r"the state has no values of MAX\(at\)"):
+        recorded.run(returned, UNBOUNDED)
+    take(recorded.root, "before", datetime.now(UTC) - HOUR, SnapshotReason.SCHEDULE)
+    note_held(recorded.root, "count(*)", "max(at)")
+    start = recorded.run(returned, UNBOUNDED)
+    assert (start or "").startswith("comparison-"), "the older snapshot has no values of it"
+    take(recorded.root, "since", datetime.now(UTC) - HOUR, SnapshotReason.SCHEDULE)
+    assert recorded.run(returned, UNBOUNDED) == "since"
 
 
 def test_other_sources_are_refused_before_anything_is_stored(recorded: Recorded) -> None:

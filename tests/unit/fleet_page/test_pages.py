@@ -11,7 +11,18 @@ from millrace_support.pages.serving import asset
 from millrace_support.pages.verdict import Severity
 from unit.page.html_pages import ParsedPage
 
-from .fleets import FAILING, LATE, NOW, SUSPENDED, a_large_fleet, a_mixed_fleet, cache_of, query, status
+from .fleets import (
+    FAILING,
+    LATE,
+    NOW,
+    SUSPENDED,
+    a_large_fleet,
+    a_mixed_fleet,
+    cache_of,
+    condition,
+    query,
+    status,
+)
 
 ALL = Visible(everywhere=True)
 
@@ -105,6 +116,14 @@ def test_the_page_of_a_query_has_its_verdict_conditions_history_and_sql():
     assert "W 1.34, 20.0k records/s arrive" in texts["facts-in-full"]
     assert "GROUP BY cell" in texts["sql"]
     assert "live" in [each["href"] for each in page.all("a")]
+
+
+def test_what_more_executors_cannot_help_is_said_beside_the_verdict():
+    held = condition("ScalingIneffective", "True", "HotKey", "more executors cannot bring W to 0.9: one key")
+    page = ParsedPage(one(query(reported=status(busy=1.34, lag=184_000, conditions=(held,)))))
+    verdict = " ".join(page.texts["verdict"].split())
+    assert "More executors do not help" in verdict
+    assert verdict.count("ore executors cannot bring W to 0.9: one key") == 1
 
 
 def test_figures_of_an_earlier_run_are_not_those_of_now():

@@ -9,6 +9,7 @@ import yaml
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
+from millrace_api.model.takeover import RUNNING_VERSION_KEY
 from millrace_operator.lifecycle.objects.object_sizes import NAMESPACE_BYTES
 from millrace_operator.lifecycle.observed_query import QueryKey
 from millrace_operator.lifecycle.query_memory import ApplyBackoff, StatusPace
@@ -197,7 +198,8 @@ class Cluster:
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
         data = self.objects.get(key, {}).get("data", {})
-        held.get("data", {}).update({each: data[each] for each in (APPLIED_KEY, SNAPSHOTS_KEY) if each in data})
+        of_driver = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY)
+        held.get("data", {}).update({each: data[each] for each in of_driver if each in data})
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
         self.objects[key] = held
@@ -304,7 +306,7 @@ class Cluster:
         name = self.objects[key]["spec"]["containers"][0]["name"]
         before = self.objects[key]["status"].get("containerStatuses", [{}])[0]
         restarts, running = before.get("restartCount", 0), {"running": {"startedAt": since}}
-        state = {"name": name, "restartCount": restarts, "state": running}
+        state = {"name": name, "restartCount": restarts, "started": True, "state": running}
         return self.pod_shows(key, conditions=[ready], startTime=since, containerStatuses=[state])
 
     def driver_starts(self, *, serves=True):
@@ -317,10 +319,7 @@ class Cluster:
         held = self.objects["ConfigMap", f"{KEY.name}-plan"]
         plan = Plan.from_json(held["data"]["plan.yaml"])
         applied = Applied(
-            epoch=plan.epoch,
-            algorithm=plan.algorithm,
-            state_partitions=partitions,
-            executors_ready=executors,
+            epoch=plan.epoch, algorithm=plan.algorithm, state_partitions=partitions, executors_ready=executors
         )
         held["data"][APPLIED_KEY] = applied.to_json()
         return self._changed(held)

@@ -39,6 +39,7 @@ def test_a_valid_query_is_deployed(cluster):
         ("UpstreamReady", "True", "NoUpstream"),
         ("MetricsAvailable", "Unknown", "NotRunning"),
         ("ScalingLimited", "Unknown", "NotRunning"),
+        ("ScalingIneffective", "Unknown", "NotRunning"),
         ("ScalingActive", "False", "NotRunning"),
         ("Degraded", "False", "AsExpected"),
     ]

@@ -24,13 +24,15 @@ COUNTERS = {"batches_total": 3, "rows_total": 30, "merge_seconds_total": 1, "par
     "routed_total": 20,
     "route_bytes_total": 600,
     "combine_bytes_total": 80,
+    "longest_slice_seconds_total": 2,
+    "sink_seconds_total": 1,
 }
 
 
 def series(field, samples, pod="q-driver-0", **labels):
-    name, stage = METRIC.get(field, (field, ""))
-    stages = {"stage": stage} if stage else {}
-    return Series({"__name__": name, "pod": pod} | stages | labels, tuple(Sample(*pair) for pair in samples))
+    name, part = METRIC.get(field, (field, ""))
+    parts = {"step" if "_step_" in name else "stage": part} if part else {}
+    return Series({"__name__": name, "pod": pod} | parts | labels, tuple(Sample(*pair) for pair in samples))
 
 
 def driver(times, started=None, counters=COUNTERS, **labels):
@@ -43,8 +45,8 @@ def test_every_metric_is_in_the_jobs_contract():
     exported = {metric.name for metric in CONTRACT if metric.kind != "histogram"}
     exported |= {metric.name + end for metric in CONTRACT if metric.kind == "histogram" for end in ("_sum", "_count")}
     assert {name for name, _ in FIELDS} <= exported
-    by_stage = {metric.name for metric in CONTRACT if "stage" in metric.labels}
-    assert {bool(stage) == any(name.startswith(known) for known in by_stage) for name, stage in FIELDS} == {True}
+    in_parts = {metric.name for metric in CONTRACT if {"stage", "step"} & set(metric.labels)}
+    assert {bool(part) == any(name.startswith(known) for known in in_parts) for name, part in FIELDS} == {True}
     assert set(NAMES) == {name for name, _ in FIELDS} | {CREATED, *REPLICA_FIELDS}
 
 

@@ -107,6 +107,19 @@ def test_a_routed_batch_is_reported_by_its_workers_and_replicas():
     assert report.ended.tzinfo is UTC
 
 
+def test_a_report_says_how_records_are_concentrated():
+    tasks = [
+        {"workers": [worker(0, rows=8, hashes=(1, 1, 1, 2, 3, 4, 5, 6))], "replicas": [replica(0, reading=0.5)]},
+        {"workers": [worker(1, rows=2, hashes=(1, 7))], "replicas": [replica(1, read=30, reading=1.5)]},
+    ]
+    report = batch_report(progress(*tasks), 2.0)
+    assert report.hottest_key_share == 0.4
+    assert report.largest_slice_share == 0.75
+    assert report.slice_seconds == (0.75, 1.75)
+    unknown = batch_report(progress({"workers": [], "replicas": [replica(0)]}), 2.0)  # of a replica in its own pod
+    assert (unknown.hottest_key_share, unknown.largest_slice_share, unknown.slice_seconds) == (None, None, ())
+
+
 def test_two_tasks_of_one_worker_are_added_and_workers_of_an_older_plan_left_out():
     tasks = [{"workers": [worker(1), worker(6)], "replicas": [replica(0)]}, {"workers": [worker(1)], "replicas": []}]
     assert batch_report(progress(*tasks), 2.0).worker_rows == (0, 10, 0, 0)

@@ -119,6 +119,7 @@ def test_the_capacity_of_a_flow_names_bottlenecks_and_the_fewest_tasks():
 
 def test_a_flow_without_a_bottleneck_has_an_empty_table():
     assert len(millrace.capacity(FLOW, 1_000).bottlenecks) == 0
+    assert "Overloaded" not in repr(millrace.capacity(FLOW, 1_000)), "a table without a row is left out"
 
 
 @pytest.mark.parametrize(

@@ -124,5 +124,5 @@ def test_keys_that_cannot_be_hashed_are_explained(keys):
 def test_a_partitioner_shows_its_figures():
     partitioner = millrace.Partitioner("shuffle", workers=2)
     partitioner.route([1, 2, 3, 4])
-    assert repr(partitioner) == "<Partitioner shuffle: 2 workers, 1 replicas, 4 records, imbalance 0>"
+    assert repr(partitioner) == "<Partitioner shuffle: 2 workers, 1 replica, 4 records, imbalance 0>"
     assert "replication factor" in partitioner._repr_html_()

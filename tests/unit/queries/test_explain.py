@@ -33,7 +33,7 @@ SQL = "SELECT cell, count(*) AS n FROM trips GROUP BY window(at, '1 minute'), ce
 )
 def test_only_a_watermark_on_the_window_s_column_ends_its_state(watermark, state):
     said = explained({"console": {}}, 8, watermark)
-    assert f"in Spark's state store, 1 windows of 60 s per pane; {state}" in said
+    assert f"in Spark's state store, 1 window of 60 s per pane; {state}" in said
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ import pytest
 from millrace_api import crd
 from millrace_api.model.status import ConditionType, FailureClass
 from millrace_api.model.streamquery import Annotation
+from millrace_operator.lifecycle.autoscaling.ineffective import IneffectiveReason
 from millrace_operator.lifecycle.autoscaling.scaling_status import LIMITS, ActiveReason, LimitedReason, MetricsReason
 from millrace_operator.lifecycle.chains.chain_status import UpstreamReason
 from millrace_operator.lifecycle.conditions import DegradedReason, ProgressingReason, ReadyReason
 from millrace_operator.resources.spec_changes import EFFECTS
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.settings import Guard
+from millrace_operator.scaling.serial_time import SerialCause
 from tools.reference import docstrings, reference
 
 FILE = Path(__file__).parents[3] / "docs" / "reference" / "streamquery.md"
@@ -31,6 +33,7 @@ REASONS = {
     "UpstreamReady": (UpstreamReason,),
     "MetricsAvailable": (MetricsReason,),
     "ScalingLimited": (LimitedReason, LIMITS),
+    "ScalingIneffective": (IneffectiveReason, SerialCause),
     "ScalingActive": (ActiveReason,),
     "Degraded": (DegradedReason, FailureClass),
     "Scaling decisions": (Reason, Guard),

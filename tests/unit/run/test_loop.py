@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from pyspark.sql.types import StructType
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.plan import Plan
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.sql.parsed_query import parsed_query
@@ -218,6 +218,32 @@ def test_who_is_asked_to_end_while_windows_are_closed_does_not_say_that_it_has_f
     closing_times += [7_000, 9_000]
     assert run.run() == "drained"
     assert begun == [None, 7_000]
+
+
+def failing(run):
+    run.drain("another version takes over", hands_over=True)
+    raise TransientError(Problem("Kafka cannot be reached", ""))
+
+
+def test_a_run_that_hands_over_has_drained_although_its_last_batch_failed(run, streams, closing_times):
+    outcomes, begun = streams
+    outcomes += [lambda: failing(run)]
+    closing_times += [7_000]
+    assert run.run() == "drained"
+    assert begun == [None]
+    assert run.watcher.messages == ["handing over after a failure: Kafka cannot be reached"]
+
+
+def test_a_run_that_hands_over_fails_as_before_once_it_is_asked_to_end(run, streams):
+    def stopped():
+        run.drain()
+        raise TransientError(Problem("Kafka cannot be reached", ""))
+
+    outcomes, _ = streams
+    run._why_drained, run._hands_over = "another version takes over", True
+    outcomes += [stopped]
+    with pytest.raises(TransientError):
+        run.run()
 
 
 def test_an_unexpected_error_stops_the_query_before_anything_is_closed(run, log):

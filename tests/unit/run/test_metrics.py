@@ -22,6 +22,7 @@ from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_jobs.selection.switch import Candidate, Switch
+from millrace_jobs.sketches.key_profile import add_counts, profile
 from placements import placement_sketch
 
 QUERY = {"query": "flights"}
@@ -73,6 +74,7 @@ def placed(*ids):
 
 def test_a_job_exports_exactly_the_contract():
     last = replace(placed(0, 1), latencies=latencies((0.2, 10)), behind={("flights", "departures-3"): 7})
+    last = replace(last, slice_rows=(3, 4), profile=profile(add_counts([(np.array([1], np.uint64), np.array([4]))])))
     metrics = recorded(placed(0, 1), last)
     metrics.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
     assert names(metrics) == {metric.name for metric in CONTRACT}
@@ -182,6 +184,8 @@ def test_what_a_batch_does_not_know_is_absent():
     gone = {metric.name for metric in CONTRACT} - names(metrics)
     assert gone == {
         "millrace_distinct_keys",
+        "millrace_hottest_key_ratio",
+        "millrace_largest_slice_ratio",
         "millrace_load_imbalance_ratio",
         "millrace_cardinality_imbalance_ratio",
         "millrace_aggregation_cost_keys",
@@ -434,3 +438,12 @@ def test_tables_are_shown_at_any_time():
         assert value(metrics, "millrace_table_refresh_interval_seconds", labels) == 300
         assert value(metrics, "millrace_table_refresh_interval_seconds", QUERY | {"table": "codes"}) is None
         metrics.record(a_batch())
+
+
+def test_what_more_executors_do_not_shorten_is_exported():
+    report = a_batch(sink_seconds=0.5, slice_rows=(30, 10), slice_seconds=(0.75, 1.75))
+    metrics = recorded(report, report)
+    assert value(metrics, "millrace_sink_seconds_total") == 1.0
+    assert value(metrics, "millrace_longest_slice_seconds_total") == 3.5
+    assert value(metrics, "millrace_largest_slice_ratio") == 0.75
+    assert value(metrics, "millrace_hottest_key_ratio") is None  # no worker counted

@@ -108,6 +108,17 @@ def test_a_driver_that_starts_again_does_not_carry_a_request_out_again(stored, o
     assert verify(stored.root / "snapshots" / "monday").batch == 0
 
 
+def test_a_removal_that_no_driver_could_report_is_done(stored, operator, driver):
+    take(stored.root, "monday")
+    operator.ask("-monday")
+    driver()
+    first = operator.answer(DONE, FAILED)
+    assert first.state is DONE
+    operator.reports.clear()  # the operator has not seen it
+    driver()
+    assert operator.answer(DONE, FAILED) == first
+
+
 def test_a_request_waits_for_the_first_finished_batch_unless_it_is_withdrawn(tmp_path, operator):
     stored = Stored(tmp_path / "checkpoint")
     stored.begin()

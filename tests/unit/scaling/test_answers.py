@@ -38,6 +38,11 @@ def test_two_answers_tell_about_the_batches_between_them():
         input_bytes=200_000.0,
         route_bytes=120_000.0,
         combine_bytes=10_000.0,
+        source_seconds=pytest.approx(0.011),
+        log_seconds=pytest.approx(0.04),
+        planning_seconds=pytest.approx(0.03),
+        sink_seconds=pytest.approx(0.02),
+        longest_slice=pytest.approx(0.001),
     )
     assert third.utilization == pytest.approx(0.4)
 
@@ -113,6 +118,13 @@ def test_optional_series_may_be_absent():
         "input_bytes",
         "route_bytes",
         "combine_bytes",
+        "source_seconds",
+        "log_seconds",
+        "planning_seconds",
+        "sink_seconds",
+        "longest_slice",
+        "hottest_key",
+        "largest_slice",
     ]
 
 

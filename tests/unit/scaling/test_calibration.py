@@ -181,6 +181,19 @@ def test_the_model_is_recreated_only_after_an_observation():
     assert calibration.model() is not model
 
 
+def test_another_epoch_of_a_plan_that_has_run_for_long_is_fitted_even_if_its_first_observation_was_not():
+    job, calibration = TrueJob(), Calibration(BOUNDS, PARTITIONS)
+    for _ in range(PER_SHAPE + 1):
+        calibration.add(job.observe(plan(2, 4, 2), 1e5))
+    model = calibration.model()
+    calibration.add(job.observe(plan(2, 4, 2), 1e5))
+    assert calibration.model() is model
+    job.epoch += 1
+    for _ in range(2):
+        calibration.add(job.observe(plan(2, 4, 2), 1e5))
+    assert calibration.model() is not model
+
+
 def test_partitioners_in_pods_of_their_own_are_no_stage_of_a_batch():
     bounds = replace(BOUNDS, replica_cores=0.5)
     job, calibration = TrueJob(), Calibration(bounds, PARTITIONS)

@@ -28,6 +28,7 @@ ROW = QueryRow(
     (("Ready", "True", "Running"),),
     {"wanted": 4, "ready": 3, "pending": 1},
     {"executors": 4, "workers": 8, "replicas": 2},
+    {"driver": 1.0, "executor": 6.0},
 )
 QUERY_LABELS = {"query_namespace": "shop", "query": "trips"}
 
@@ -57,6 +58,8 @@ def test_a_query_has_its_series_with_their_labels():
         ("millrace_query_executors", "wanted"): 4,
         ("millrace_query_executors", "ready"): 3,
         ("millrace_query_executors", "pending"): 1,
+        ("millrace_query_cores", "driver"): 1,
+        ("millrace_query_cores", "executor"): 6,
         ("millrace_query_plan", "executors"): 4,
         ("millrace_query_plan", "workers"): 8,
         ("millrace_query_plan", "replicas"): 2,
@@ -132,6 +135,7 @@ def executor(cluster, number, **status):
             "uid": f"e{number}",
             "labels": {"millrace.io/query": KEY.name, "millrace.io/role": "executor"},
         },
+        "spec": {"containers": [{"name": "executor", "resources": {"requests": {"cpu": "1500m"}}}]},
         "status": status,
     }
     cluster.reconciler.observations.object_seen(pod)
@@ -155,6 +159,8 @@ def test_series_of_a_query_follow_its_status_and_pods(cluster):
     assert found["millrace_query_info", "Running", str(plan.algorithm), "Active", "Inline"] == 1
     states = [found["millrace_query_executors", each] for each in ("wanted", "ready", "pending")]
     assert states == [plan.executors, 1, 1]
+    assert found["millrace_query_cores", "executor"] == 3.0  # without the one that has failed
+    assert found["millrace_query_cores", "driver"] > 0
     assert found["millrace_query_plan", "workers"] == plan.parallelism
     assert {each[1:] for each in found if each[0] == "millrace_query_condition"} == {
         (each.type, each.status, each.reason) for each in cluster.status.conditions

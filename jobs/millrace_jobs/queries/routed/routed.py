@@ -230,7 +230,8 @@ class Routed(Execution):
             state = f"state forever, as the watermark is on {watermark.column} and the window on {self.window.column}"
         else:
             state = f"state until the watermark, {watermark.delay} behind, passes the window"
-        window = f", {self._windows} windows of {seconds(self.window.size)} per pane" if self.window else ""
+        windows = f"{self._windows} window{'s' * (self._windows > 1)}"
+        window = f", {windows} of {seconds(self.window.size)} per pane" if self.window else ""
         where = "by the operators on tables" if self.ahead else "in Spark's state store"
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in result)
         return [

@@ -33,6 +33,7 @@ from millrace_jobs.sinks.base import ADMITTED, LastBatch, ResultBatch, ResultKey
 from millrace_jobs.sinks.databases.batches import BatchRecord
 from millrace_jobs.sinks.databases.dialect import PART, Dialect, Staging
 from millrace_jobs.sinks.databases.target import WantedTable
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 
 _MERGES = 5
 """How often a merge is tried while other transactions get in its way."""
@@ -110,9 +111,10 @@ class DatabaseSink(Sink):
         doing = f"writing batch {batch.number} to table {self._wanted.name}"
         try:
             session = self._session()
-            with arrow_batches(results) as batches:
-                self._staging.fill(session, batches)
-            return self._merge(session, batch)
+            with arrow_batches(results) as batches, SINK_CLOCK.running():
+                self._staging.fill(session, SINK_CLOCK.outside(batches))
+            with SINK_CLOCK.running():
+                return self._merge(session, batch)
         except self._dialect.error as error:
             raise self._dialect.problem(error, doing) from error
 

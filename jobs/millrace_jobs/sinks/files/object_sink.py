@@ -45,6 +45,7 @@ from millrace_jobs.sinks.files.formats import (
 from millrace_jobs.sinks.files.object_merging import ObjectMerging, key_in
 from millrace_jobs.sinks.files.object_writing import PART, ObjectsWriter, WrittenObject, write_objects
 from millrace_jobs.sinks.lakehouse.columns import arrow_type
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 from millrace_jobs.stores.objects import ObjectPath
 
 _FIELD = "spec.sink.files"
@@ -106,7 +107,8 @@ class ObjectFilesSink(Sink):
         require_few_files(len(written), batch.number, _FIELD)
         if written:
             batch.require_lease()
-            self._try(f"writing batch {batch.number} to", lambda: self._commit(batch.number, written))
+            with SINK_CLOCK.running():
+                self._try(f"writing batch {batch.number} to", lambda: self._commit(batch.number, written))
         if self._plan is not None:
             self._compact(self._plan, batch, written, results.sparkSession)
         return sum(each.rows for each in written)

@@ -42,6 +42,7 @@ from millrace_jobs.sinks.files.folder_compaction import (
     newest_merged,
 )
 from millrace_jobs.sinks.files.formats import csv_columns, csv_options, require_few_files, spread
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 
 FIELD = "spec.sink.files.path"
 """Field of the folder."""
@@ -145,7 +146,8 @@ class FilesSink(Sink):
             writer = writer.partitionBy(*self._parts)
         writer.format(self._format).save(str(staged))
         batch.require_lease()  # writing may have taken long, and another driver may have published the batch meanwhile
-        self._publish(staged, batch.number)
+        with SINK_CLOCK.running():
+            self._publish(staged, batch.number)
         if self._compaction is not None:
             self._compaction.after(batch, self._leftovers[batch.number], spark, schema)
         return int(counted.get["rows"])

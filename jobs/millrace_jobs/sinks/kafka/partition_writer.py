@@ -26,8 +26,9 @@ from millrace_jobs.sinks.kafka.messages import KeyAndValue, rows_of_batch
 from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic
 from millrace_jobs.sinks.kafka.transactions import DRIVER, START_OVER, OvertakenError, PartitionTransactions
+from millrace_jobs.sinks.sink_clock import SinkClock
 
-ROWS = "rows BIGINT, partition INT, producer STRING"
+ROWS = "rows BIGINT, partition INT, producer STRING, seconds DOUBLE"
 """What a task returns: see ``Written``."""
 
 _PROPERTY = "millrace.sink.batch"
@@ -44,12 +45,14 @@ class Written(NamedTuple):
     """What a task has done.
 
     ``rows``: how many results its partition has, also if another attempt has written them. ``producer``: the token of
-    its producer; empty if that was fenced by another one, which wrote them.
+    its producer; empty if that was fenced by another one, which wrote them. ``seconds``: how long it has written,
+    without the time that the results took to come.
     """
 
     rows: int
     partition: int
     producer: str
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,12 @@ class PartitionWriter:
         except OvertakenError as error:
             raise TransientError(*error.problems) from None  # a kind of error by which the driver knows what to do
         yield pa.RecordBatch.from_arrays(
-            [pa.array([written.rows]), pa.array([written.partition], pa.int32()), pa.array([written.producer])],
+            [
+                pa.array([written.rows]),
+                pa.array([written.partition], pa.int32()),
+                pa.array([written.producer]),
+                pa.array([written.seconds], pa.float64()),
+            ],
             names=Written._fields,
         )
 
@@ -123,11 +131,11 @@ class PartitionWriter:
         if partition >= batch.partitions:
             raise not_of_the_state(partition + 1, batch.partitions, self.topic)
         producer, is_fresh = self._producer(partition, batch)
-        token, count = producer.token, 0
+        token, count, clock = producer.token, 0, SinkClock()
 
         def counted() -> Iterator[KeyAndValue]:
             nonlocal count
-            for row in chain((first,), rows):
+            for row in clock.outside(chain((first,), rows)):
                 count += 1
                 yield row
 
@@ -140,9 +148,10 @@ class PartitionWriter:
 
         try:
             if not producer.has(batch.number):
-                producer.write(
-                    ResultBatch(batch.number, batch.epoch, batch.watermark), messages(), {DRIVER: batch.driver}
-                )
+                with clock.running():
+                    producer.write(
+                        ResultBatch(batch.number, batch.epoch, batch.watermark), messages(), {DRIVER: batch.driver}
+                    )
         except BaseException as error:
             del _producers[producer.id, batch.driver]
             producer.close()
@@ -153,7 +162,7 @@ class PartitionWriter:
             token = ""
         for _ in results:  # the state is complete only when all of them have been computed
             pass
-        return Written(count, partition, token)
+        return Written(count, partition, token, clock.seconds)
 
     def _producer(self, partition: int, batch: BatchForTasks) -> tuple[PartitionTransactions, bool]:
         """Return a producer that knows the last batch of the partition, and whether it has just fenced all others."""

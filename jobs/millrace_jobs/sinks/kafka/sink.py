@@ -22,6 +22,7 @@ from millrace_jobs.sinks.kafka.partition_writer import ROWS, BatchForTasks, Part
 from millrace_jobs.sinks.kafka.producer import Outgoing
 from millrace_jobs.sinks.kafka.topic import TargetTopic, TopicSettings
 from millrace_jobs.sinks.kafka.transactions import BatchTransactions
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 
 _RENEW_SECONDS = 24 * 3600.0
 """How often the driver's number is committed again where tasks write; brokers keep it for days."""
@@ -136,8 +137,8 @@ class KafkaSink(Sink):
             rows = self._compute_by_tasks(self._written_by_tasks(results), batch)
             self._transactions.end_partitions(batch.number + 1)
             return rows
-        with self._fetcher.fetched(results, may_be_any=batch.may_have_results) as tables:
-            return self._write(tables, batch)
+        with self._fetcher.fetched(results, may_be_any=batch.may_have_results) as tables, SINK_CLOCK.running():
+            return self._write(SINK_CLOCK.outside(tables), batch)
 
     def _written_by_tasks(self, shaped: DataFrame) -> DataFrame:
         return shaped.select("key", "value").mapInArrow(self._writer, ROWS)
@@ -159,6 +160,7 @@ class KafkaSink(Sink):
         written = [Written(**row) for row in results.toArrow().to_pylist()]
         for each in written:
             self._producers[each.partition] = each.producer
+        SINK_CLOCK.add(max((each.seconds for each in written), default=0.0))
         return sum(each.rows for each in written)
 
     def _division(self) -> Callable[[DataFrame], DataFrame] | None:

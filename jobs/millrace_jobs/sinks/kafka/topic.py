@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.kafka.cluster import KafkaCluster
+from millrace_jobs.kafka.cluster import KafkaCluster, topic_command
 from millrace_jobs.kafka.connection import Connection
 from millrace_jobs.kafka.errors import error_of, patiently
 
@@ -56,9 +56,7 @@ class TargetTopic:
 
         Raises MillraceError if the topic does not exist, this user may not see it, or the brokers do not answer.
         """
-        if self.name not in KafkaCluster(self.connection).topics([self.name], None):
-            command = self._command("topics", f"--create --partitions 8{create_with}")
-            raise self.problem(f"Kafka at {self.connection.servers} has no topic {self.name}", f"create it: {command}")
+        KafkaCluster(self.connection).require_topic_to_write(self.name, self.field, create_with=create_with)
         admin = AdminClient(self.connection.settings())
         return patiently(lambda: self._described(admin), f"describing topic {self.name}", self.connection)
 
@@ -68,10 +66,7 @@ class TargetTopic:
 
     def alter_command(self, setting: str) -> str:
         """Return the command that changes one of the topic's settings."""
-        return self._command("configs", f"--alter --add-config {setting}")
-
-    def _command(self, tool: str, arguments: str) -> str:
-        return f"kafka-{tool} --bootstrap-server {self.connection.servers} --topic {self.name} {arguments}"
+        return topic_command(self.connection, "configs", self.name, f"--alter --add-config {setting}")
 
     def _described(self, admin: AdminClient) -> TopicSettings | None:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)

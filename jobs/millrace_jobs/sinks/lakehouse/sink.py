@@ -25,6 +25,7 @@ from millrace_api.model.lakehouse import LakehouseSinkSpec
 from millrace_jobs.changes import WEIGHT
 from millrace_jobs.lakehouse.errors import retried
 from millrace_jobs.sinks.base import ADMITTED, NO_BATCH, LastBatch, ResultBatch, ResultKeys, Sink, named, quoted
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 
 REMOVED = "millrace_removed"
 """Boolean column that is true for a key whose row is removed."""
@@ -165,9 +166,10 @@ class LakehouseTable(ABC):
                 self._require_newest(batch)
                 commit()
 
-        retried(checked)
-        with self._errors(doing):
-            self._flush()
+        with SINK_CLOCK.running():
+            retried(checked)
+            with self._errors(doing):
+                self._flush()
         self.last = batch.number
 
     def _fence(self) -> None:

@@ -22,6 +22,7 @@ from millrace_jobs.own_code.sink_functions import FIELD, SinkBatch, SinkFunction
 from millrace_jobs.sinks.base import ResultBatch, Sink, named
 from millrace_jobs.sinks.connector import SinkConnector, SinkContext
 from millrace_jobs.sinks.fetching import ResultFetcher
+from millrace_jobs.sinks.sink_clock import SINK_CLOCK
 
 MOST_BYTES = 256 << 20
 """Bytes of Arrow in the largest table that a function gets. A function with a reader gets any number, in pieces."""
@@ -51,7 +52,7 @@ class PythonSink(Sink):
         watermark = datetime.fromtimestamp(batch.watermark / 1000, UTC) if batch.watermark else None
         told = SinkBatch(batch.number, self._checkpoint, self._query, watermark)
         with self._fetcher.fetched(results, may_be_any=batch.may_have_results) as tables:
-            pieces = _ResultPieces(tables)
+            pieces = _ResultPieces(SINK_CLOCK.outside(tables))
             first = next(pieces, None)
             if first is None:
                 return 0
@@ -64,7 +65,8 @@ class PythonSink(Sink):
             )
             batch.require_lease()
             try:
-                self._function(given, told)
+                with SINK_CLOCK.running():
+                    self._function(given, told)
             except MillraceError:
                 if pieces.failure is not None:  # what the function raised is what it got from its reader
                     raise pieces.failure from None

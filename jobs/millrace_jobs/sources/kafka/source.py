@@ -124,13 +124,16 @@ class KafkaSource(Source):
         return RecordSize(self.name, self.connection)
 
     def check_server(self) -> None:
-        """Check that the topics exist, and the partitions that the query names."""
-        offsets = AvailableOffsets(self.name, self.subscription, KafkaCluster(self.connection), self._state_file)
+        """Check that the topics exist, that of dead letters too, and the partitions that the query names."""
+        cluster = KafkaCluster(self.connection)
+        offsets = AvailableOffsets(self.name, self.subscription, cluster, self._state_file)
         try:
             offsets.check()
         except MissingInputError as error:
             field = f"spec.sources.{self.name}.kafka"
             raise MissingInputError(*(replace(each, field=field) for each in error.problems)) from error
+        if self.corrupt.topic:
+            cluster.require_topic_to_write(self.corrupt.topic, f"spec.sources.{self.name}.corruptRecords.topic")
 
     def initial(self) -> Position:
         """Return where a new query starts, in every partition that exists at that time."""

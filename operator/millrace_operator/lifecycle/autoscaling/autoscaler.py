@@ -29,6 +29,7 @@ from ..target import running_spec
 from ..workqueue import WorkQueue
 from .scaling_inputs import (
     new_scaler,
+    requested_cores,
     restore,
     saved_state,
     scaling_inputs,
@@ -143,7 +144,7 @@ class Autoscaler:
         situation = situation_of(observed, spec, plan, now)
         answer, failure = self._answer(key, situation.now, situation.executors_ready)
         decision = state.scaler.step(answer, situation)
-        self._note(decision, answer, situation, state)
+        self._note(decision, answer, situation, state, requested_cores(spec, situation))
         result = self._result(decision, failure, situation, state, observed, spec, now)
         if memory.scaling is None or result.deserves_write(memory.scaling, seconds - state.notified):
             state.notified, memory.scaling = seconds, result
@@ -162,7 +163,9 @@ class Autoscaler:
         except PrometheusError as error:
             return None, (MetricsReason.UNREACHABLE, str(error))
 
-    def _note(self, decision: Decision, answer: Answer | None, situation: Situation, state: ScalerState) -> None:
+    def _note(
+        self, decision: Decision, answer: Answer | None, situation: Situation, state: ScalerState, cores: float
+    ) -> None:
         """Remember a decision that rests on an answer, and the load and the time of a usable one."""
         if decision.reason is not Reason.NO_ANSWER:
             state.last = decision
@@ -171,7 +174,7 @@ class Autoscaler:
                 log.info("%s", decision.sentence)
         if answer is not None and not is_missing(decision):
             state.answered = situation.now
-            state.load = load_of(decision, answer, situation.executors_ready) or state.load
+            state.load = load_of(decision, answer, situation.executors_ready, cores) or state.load
 
     def _result(
         self,
@@ -194,7 +197,15 @@ class Autoscaler:
             placement=placement_of(decision),
             epoch=situation.epoch,
             load=None if missing else state.load,
-            conditions=scaling_conditions(spec, state.last, metrics, observed.generation, now, paused=situation.paused),
+            conditions=scaling_conditions(
+                spec,
+                state.last,
+                metrics,
+                observed.generation,
+                now,
+                paused=situation.paused,
+                serial=decision.serial,
+            ),
         )
 
     def _last_scaling(self, last: LastScaling | None, decision: Decision, spec: Spec) -> LastScaling | None:

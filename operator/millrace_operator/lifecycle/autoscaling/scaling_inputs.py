@@ -122,6 +122,12 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
     )
 
 
+def requested_cores(spec: Spec, situation: Situation) -> float:
+    """Return the CPU cores that the executors request which are ready, and replicas in pods of their own."""
+    replicas = (situation.replicas_ready or 0) * float(spec.partitioner.pod.cores) if situation.dedicated else 0.0
+    return situation.executors_ready * float(spec.executors.cores) + replicas
+
+
 def shape_of(plan: Plan) -> Shape:
     """Return the part of a plan that scaling changes."""
     return Shape(plan.executors, plan.parallelism, plan.replicas)

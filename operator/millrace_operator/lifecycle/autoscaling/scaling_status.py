@@ -14,14 +14,20 @@ from millrace_api.model.streamquery import Annotation, Spec
 from ...scaling.decision.decision import Decision, Reason
 from ...scaling.decision.settings import Guard
 from ...scaling.observation import Answer, NoAnswerReason
+from ...scaling.serial_time import SerialTime
 from ...scaling.shape import Shape
 from ..conditions import condition, format_time, shortened
+from .ineffective import ineffective_condition
 
 REFRESH_SECONDS = 120.0
 """Seconds between two writes of changed numbers in the status if nothing notable happens."""
 
 NOTABLE = 0.1
 """Change of utilization that is written to the status at once."""
+
+
+_LEAST_MILLIONS = 0.001
+"""Millions of records in an hour from which a cost for each is stated: an idle query has none."""
 
 
 class MetricsReason(StrEnum):
@@ -75,7 +81,7 @@ class ScalingResult:
         placement: placement to change to together with ``change``; None for no change.
         epoch: epoch of the plan that was checked.
         load: observed load of the job; None without an observation.
-        conditions: MetricsAvailable, ScalingActive and ScalingLimited.
+        conditions: MetricsAvailable, ScalingActive, ScalingLimited and ScalingIneffective.
     """
 
     last_scaling: LastScaling | None = None
@@ -119,8 +125,9 @@ def scaling_conditions(
     now: datetime,
     *,
     paused: bool,
+    serial: SerialTime | None = None,
 ) -> tuple[Condition, ...]:
-    """Return the three scaling conditions; ``decision`` is the last one based on an answer."""
+    """Return the scaling conditions; ``decision`` is the last one based on an answer, ``serial`` of the newest one."""
     available = metrics[0] is MetricsReason.AVAILABLE
     sentence = "" if decision is None else shortened(decision.sentence)
     active, why = _activity(spec, decision, sentence, available=available, paused=paused)
@@ -129,24 +136,34 @@ def scaling_conditions(
     return (
         condition(ConditionType.METRICS_AVAILABLE, available, *metrics, generation, now),
         condition(ConditionType.SCALING_LIMITED, *limited, generation, now),
+        ineffective_condition(spec, serial, _unknown(decision, serial, available=available), generation, now),
         condition(ConditionType.SCALING_ACTIVE, active is ActiveReason.ACTIVE, active, why, generation, now),
     )
 
 
+def _unknown(decision: Decision | None, serial: SerialTime | None, *, available: bool) -> ActiveReason | None:
+    """Return why it is not known whether more executors would help; None if it is."""
+    if not available:
+        return ActiveReason.NO_METRICS
+    return ActiveReason.STARTING if serial is None else None
+
+
 def undecided(reason: ActiveReason, generation: int, now: datetime) -> tuple[Condition, ...]:
-    """Return the three scaling conditions of a query that is not scaled; all have this reason."""
+    """Return the scaling conditions of a query that is not scaled; all have this reason."""
     return (
         condition(ConditionType.METRICS_AVAILABLE, None, reason, "", generation, now),
         condition(ConditionType.SCALING_LIMITED, None, reason, "", generation, now),
+        condition(ConditionType.SCALING_INEFFECTIVE, None, reason, "", generation, now),
         condition(ConditionType.SCALING_ACTIVE, False, reason, "", generation, now),
     )
 
 
-def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | None:
-    """Return the observed load of the job; None if the decision has no inputs."""
+def load_of(decision: Decision, answer: Answer, ready: int, cores: float) -> ObservedLoad | None:
+    """Return the observed load of the job, whose pods request ``cores``; None if the decision has no inputs."""
     inputs = decision.inputs
     if inputs is None:
         return None
+    million = inputs.arrival * 3600 / 1e6
     return ObservedLoad(
         utilization=round(inputs.utilization, 3),
         processing_seconds=round(inputs.utilization * inputs.interval, 3),
@@ -154,6 +171,8 @@ def load_of(decision: Decision, answer: Answer, ready: int) -> ObservedLoad | No
         lag=round(inputs.lag),
         imbalance=None if answer.imbalance is None else round(answer.imbalance, 3),
         executors_ready=ready,
+        cores=round(cores, 3),
+        core_hours_per_million_records=float(f"{cores / million:.3g}") if million >= _LEAST_MILLIONS else None,
         observed_time=format_time(datetime.fromtimestamp(answer.time, UTC)),
     )
 

@@ -34,12 +34,15 @@ class BatchLoad:
 class Prediction:
     """Predicted seconds of one batch under each shape, ``(shapes,)``; ``low`` to ``high`` is their 90 % interval.
 
-    ``fixed`` is the time outside the stages. ``stages`` is an array ``(shapes, stages)``, in the order of ``names``.
+    ``least`` to ``most`` is the interval without what is added to it where few plans have run. ``fixed`` is the time
+    outside the stages. ``stages`` is an array ``(shapes, stages)``, in the order of ``names``.
     """
 
     seconds: Vector
     low: Vector
     high: Vector
+    least: Vector
+    most: Vector
     fixed: Vector
     stages: Vector
     names: tuple[str, ...]
@@ -65,6 +68,7 @@ class BatchModel:
         spread: how the costs may vary together: changes of (fixed, schedule, contention, *costs) for independent normal
             deviates of 1; array ``(3 + 4 * S, deviates)``.
         scatter: standard deviation of a batch's seconds about the model's, as a share of them.
+        few_plans: factor by which the costs are less certain than ``spread`` says, since few plans have run; 1 or more.
         executor_cores, state_partitions: cores of an executor, and state partitions of the job.
         skew, partials: skew and partial results of its newest batches; ``partials`` is None if unknown.
         dedicated: busy seconds of a partitioner pod for a record; None if replicas are tasks of the batch.
@@ -86,10 +90,18 @@ class BatchModel:
     dedicated: float | None = None
     keys: float | None = None
     sizes: RecordSizes | None = None
+    few_plans: float = 1.0
 
     def predict(self, shapes: Sequence[Shape], load: BatchLoad) -> Prediction:
         """Predict the time of a batch with this load under each of the shapes."""
-        work, deviation = self.work(shapes, load)
+        return self._predict(*self.work(shapes, load))
+
+    def seconds(self, shape: Shape, rows: Sequence[float]) -> Prediction:
+        """Predict the time of each of several batches under one shape, by their records."""
+        each = np.array(rows, dtype=np.float64)
+        return self._predict(*self._work(np.tile(_given([shape]), (len(rows), 1)), each, None))
+
+    def _predict(self, work: BatchWork, deviation: Vector) -> Prediction:
         features = work.features(self.costs)
         beyond = work.beyond_one
         alone = np.einsum("psk,sk->ps", features, self.costs)
@@ -100,12 +112,19 @@ class BatchModel:
         common = np.stack([np.ones_like(fixed), work.scheduled, (alone * beyond).sum(axis=1)], axis=1)
         # einsum: for products this small, the threads of a BLAS cost more time than they save
         deviates = np.einsum("pc,cd->pd", common, self.spread[:3])
-        deviates += np.einsum("pk,kd->pd", features.reshape(len(shapes), self.costs.size), self.spread[3:])
+        deviates += np.einsum("pk,kd->pd", features.reshape(len(fixed), self.costs.size), self.spread[3:])
         by_groups = features[..., GROUP] @ self.costs[:, GROUP] * deviation
         unsure = np.sqrt(np.sum(deviates**2, axis=1) + by_groups**2) / np.maximum(seconds, 1e-9)
-        width = np.exp(_Z * np.hypot(unsure, self.scatter))
+        narrow, width = (np.exp(_Z * np.hypot(unsure * more, self.scatter)) for more in (1.0, self.few_plans))
         return Prediction(
-            seconds, seconds / width, seconds * width, fixed, stages, tuple(stage.name for stage in self.stages)
+            seconds=seconds,
+            low=seconds / width,
+            high=seconds * width,
+            least=seconds / narrow,
+            most=seconds * narrow,
+            fixed=fixed,
+            stages=stages,
+            names=tuple(stage.name for stage in self.stages),
         )
 
     def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:
@@ -123,15 +142,19 @@ class BatchModel:
 
     def work(self, shapes: Sequence[Shape], load: BatchLoad) -> tuple[BatchWork, Vector]:
         """Return the work under each shape, and the standard deviation of the logarithm of its groups."""
-        given = np.array([(one.executors, one.parallelism, one.replicas) for one in shapes], dtype=np.float64).reshape(
-            -1, 3
-        )
-        rows = np.full(len(shapes), load.rows)
-        groups, deviation = np.zeros(len(shapes)), np.zeros(len(shapes))
+        return self._work(_given(shapes), np.full(len(shapes), load.rows), load.keys)
+
+    def _work(self, given: Vector, rows: Vector, keys: float | None) -> tuple[BatchWork, Vector]:
+        groups, deviation = np.zeros(len(rows)), np.zeros(len(rows))
         if self.partials is not None:
             groups = self.partials.predict(rows, given[:, 1])
             deviation = self.partials.deviation(rows, given[:, 1])
-            if load.keys is not None and self.keys:
-                groups = np.minimum(groups * load.keys / self.keys, rows)
+            if keys is not None and self.keys:
+                groups = np.minimum(groups * keys / self.keys, rows)
         work = batch_work(self.stages, given, self.executor_cores, self.state_partitions, rows, groups, self.skew)
         return work, deviation
+
+
+def _given(shapes: Sequence[Shape]) -> Vector:
+    """Return executors, parallelism and replicas of the shapes; array ``(shapes, 3)``."""
+    return np.array([(one.executors, one.parallelism, one.replicas) for one in shapes], dtype=np.float64).reshape(-1, 3)

@@ -149,7 +149,7 @@ def fit_logs(residuals: ResidualFunction, weights: Vector, prior: Vector, precis
         downhill = -(slopes.T @ (robust * errors) + precision @ (logs - prior))
         step = np.linalg.solve(information + damping * np.diag(np.diag(information)), downhill)
         step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-12))
-        next_logs = np.clip(logs + step, prior - _FARTHEST, prior + _FARTHEST)
+        next_logs = np.minimum(np.maximum(logs + step, prior - _FARTHEST), prior + _FARTHEST)
         tried = residuals(next_logs)
         tried_loss = _loss(tried[0], weights, next_logs - prior, precision)
         if tried_loss <= loss:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
@@ -28,10 +29,14 @@ def chance(groups: Vector, tasks: Vector) -> Vector:
     Loads of n tasks are about normal, with mean g / n and deviation sqrt(g / n). The largest of n normal values is
     expected at the quantile (n - 3/8) / (n + 1/4) (Blom, Statistical Estimates and Transformed Beta-Variables, 1958).
     """
-    distinct, where = np.unique(tasks, return_inverse=True)
-    largest = np.array([_NORMAL.inv_cdf((n - 0.375) / (n + 0.25)) for n in distinct.tolist()])[where]
-    deviation = np.sqrt(tasks / np.maximum(groups, 1.0))
-    return np.where(groups > 0, largest.reshape(np.shape(tasks)) * deviation, 0.0)
+    largest = np.array([_largest(count) for count in tasks.ravel().tolist()]).reshape(tasks.shape)
+    return np.where(groups > 0, largest * np.sqrt(tasks / np.maximum(groups, 1.0)), 0.0)
+
+
+@cache
+def _largest(tasks: float) -> float:
+    """Return the expected largest of ``tasks`` standard normal values."""
+    return _NORMAL.inv_cdf((tasks - 0.375) / (tasks + 0.25))
 
 
 @dataclass(frozen=True)
@@ -50,16 +55,25 @@ class Skew:
 
     def imbalance(self, tasks: Vector) -> Vector:
         """Return the largest load over the mean, minus 1, in the shape of ``tasks``; 0 if nothing has been measured."""
-        known = sorted(count for count in self.measured if count > 1)
-        if not known:
+        if self._known is None:
             return np.zeros(np.shape(tasks))
+        known, shares, factors = self._known
         by_chance = chance(np.full(np.shape(tasks), self.keys or 0.0), tasks)
-        shares = [hot_share(self.measured[count] - self._chance(count), count) for count in known]
-        of_chance = [max(1 + self.measured[count], 1e-9) / (1 + self._chance(count)) for count in known]
-        share = np.interp(np.log(tasks), np.log(known), shares)
-        factor = np.interp(np.log(tasks), np.log(known), np.minimum(of_chance, 1.0))
-        uneven = (1 + by_chance) * factor - 1 + share * (tasks - 1)
-        return np.clip(uneven, 0.0, tasks - 1)
+        logs = np.log(tasks)
+        uneven = (1 + by_chance) * np.interp(logs, known, factors) - 1 + np.interp(logs, known, shares) * (tasks - 1)
+        return np.minimum(np.maximum(uneven, 0.0), tasks - 1)
 
-    def _chance(self, tasks: int) -> float:
-        return float(chance(np.array(self.keys or 0.0), np.array(float(tasks))))
+    @cached_property
+    def _known(self) -> tuple[Vector, Vector, Vector] | None:
+        """Log numbers of tasks that were measured, with their hot shares and factors of chance; None without any."""
+        counts = sorted(count for count in self.measured if count > 1)
+        if not counts:
+            return None
+        tasks, measured = np.array(counts, dtype=np.float64), [self.measured[count] for count in counts]
+        expected = chance(np.full(len(counts), self.keys or 0.0), tasks)
+        shares = [
+            hot_share(seen - usual, count)
+            for seen, usual, count in zip(measured, expected.tolist(), counts, strict=True)
+        ]
+        factors = np.minimum(np.maximum(1 + np.array(measured), 1e-9) / (1 + expected), 1.0)
+        return np.log(tasks), np.array(shares), factors

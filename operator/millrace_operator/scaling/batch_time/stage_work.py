@@ -143,7 +143,7 @@ def batch_work(
             of_tasks = skew.imbalance(counts[tasks]) if isinstance(skew, Skew) else skew
         elif skewed is Skewed.PLACEMENT:
             of_tasks = chance(groups, counts[tasks])
-        imbalance[skewed, tasks] = np.clip(of_tasks, 0.0, counts[tasks] - 1)
+        imbalance[skewed, tasks] = np.minimum(np.maximum(of_tasks, 0.0), counts[tasks] - 1)
     each = np.stack([counts[stage.tasks] for stage in stages], axis=1)
     return BatchWork(
         tasks=each,
@@ -176,7 +176,7 @@ def finishing(tasks: Vector, cores: Vector, hot_ratio: Vector) -> tuple[Vector, 
     waves = np.ceil(tasks / cores)
     share = cores / tasks
     others = waves + (hot_ratio - 1) / cores
-    late = np.clip(np.floor(others - hot_ratio + 1e-9) + 1, 0, waves)
+    late = np.minimum(np.maximum(np.floor(others - hot_ratio + 1e-9) + 1, 0), waves)
     before = np.minimum(late * share, 1.0)
     full = _sum_below(waves - 1) - _sum_below(np.minimum(late, waves - 1))
     start = share * full + np.where(late < waves, (waves - 1) * (1 - (waves - 1) * share), 0.0)

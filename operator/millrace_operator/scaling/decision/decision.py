@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..serial_time import SerialTime
 from ..shape import Shape
 from ..zones import LoadDriver, Zone
 from .changes import ChangeOutcome
@@ -128,6 +129,7 @@ class Decision:
         present, chosen: forecasts for the plan before and for the best plan, whether or not it is adopted.
         ruled_out: other plans, and why each was ruled out.
         outcome: the outcome of the last change whose effect is known; None before the first.
+        serial: what of the last batches more executors do not shorten; None if too little was measured.
         dedicated: where replicas move with ``plan``: to pods of their own, or to tasks; None if they stay.
         placement: with placement Auto, what was last found of both placements; otherwise empty.
         sentence: the decision in one plain sentence.
@@ -146,6 +148,7 @@ class Decision:
     chosen: Forecast | None = None
     ruled_out: tuple[tuple[Shape, str], ...] = ()
     outcome: ChangeOutcome | None = None
+    serial: SerialTime | None = None
     dedicated: bool | None = None
     placement: str = ""
     sentence: str = ""
@@ -215,6 +218,8 @@ def _conclusion(decision: Decision, settings: Settings) -> str:
         useless = (
             "no plan is predicted to be enough" if decision.changed else "more cores would not make batches shorter"
         )
+        if decision.serial is not None and decision.serial.exceeds:
+            useless = f"{decision.serial}"
         why = decision.detail or useless
         return f"{_arrow(decision)} is the best there is {_predicted(decision.chosen)}, since {why}"
     if reason in (Guard.CLUSTER, Guard.QUOTA):

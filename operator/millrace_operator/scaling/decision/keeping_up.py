@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import Observation
 from ..shape import Shape
 from .demand import RECENT, Demand
-from .search import predicted
 
 FALLING_BEHIND = 3
 """Observations in a row that the plan cannot keep up with, after which scaling out does not wait for the zone."""
@@ -76,22 +74,20 @@ class KeepingUp:
         catching_up = max(one.rows for one in list(self._recent)[-RECENT:]) > usual
         if seen.seconds > seen.interval or demand.backlog or catching_up:
             model = calibration.model()
-            self.batches_at_arrival = self._at(model, usual, seen)
-            self._recent[-1] = replace(self._recent[-1], at_arrival=max(self.batches_at_arrival, busy))
             rate = seen.arrival + demand.backlog / self._drain_seconds
-            draining = predicted(model, shape, rate * seen.interval, seen.interval)
+            recent = list(self._recent)[-RECENT:]
+            times = model.seconds(seen.plan, [usual, rate * seen.interval, *(one.rows for one in recent)])
+            self.batches_at_arrival = statistics.median(
+                one.observed * float(times.seconds[0]) / seconds
+                for one, seconds in zip(recent, times.seconds[2:].tolist(), strict=True)
+            )
+            self._recent[-1] = replace(self._recent[-1], at_arrival=max(self.batches_at_arrival, busy))
+            draining = times if shape == seen.plan else model.seconds(shape, [usual, rate * seen.interval])
             load = float(model.partitioner_load(np.array([shape.replicas]), rate)[0])
-            self.behind, certain = max(draining.utilization, load) > 1, max(draining.low, load) > 1
+            middle, low = (float(each[1]) / seen.interval for each in (draining.seconds, draining.least))
+            self.behind, certain = max(middle, load) > 1, max(low, load) > 1
         self.at_arrival = max(self.batches_at_arrival, busy)
         self._certainly_behind = self._certainly_behind + 1 if certain else 0
-
-    def _at(self, model: BatchModel, rows: float, seen: Observation) -> float:
-        """Return the median W that the last batches would have had with ``rows`` records."""
-        usual = predicted(model, seen.plan, rows, seen.interval).utilization
-        return statistics.median(
-            one.observed * usual / predicted(model, seen.plan, one.rows, seen.interval).utilization
-            for one in list(self._recent)[-RECENT:]
-        )
 
     @property
     def utilization(self) -> float:

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from ..batch_time.calibration import Calibration
 from ..observation import Observation
+from ..serial_time import SerialMemory, least_fixed, serial_parts, untimed_seconds
+from ..shape import Bounds
 from ..zones import Zone, Zones
 from .changes import ChangeMemory, ChangeOutcome
 from .decision import Situation
@@ -46,23 +48,26 @@ class Learned:
         demand: the rate that arrives, and what was required of late.
         memory: changes of plan, and how they turned out.
         keeping_up: whether the plan keeps up with arrivals.
+        serial: what of batches more executors do not shorten.
         judged: batches after the grace period by which a change is judged.
     """
 
-    def __init__(self, settings: Settings, calibration: Calibration) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, bounds: Bounds, calibration: Calibration) -> None:
+        self._settings, self._bounds = settings, bounds
         self.judged = max(settings.window // 2, 1)
         self.zones = Zones(settings.target, settings.step, settings.window, settings.grace)
         self.calibration = calibration
         self.demand = Demand(settings.scale_in_delay)
         self.memory = ChangeMemory()
         self.keeping_up = KeepingUp(settings.drain_seconds)
+        self.serial = SerialMemory(settings.target, settings.step, settings.window)
         self._parts: dict[str, _Saved] = {
             "zones": self.zones,
             "calibration": self.calibration,
             "demand": self.demand,
             "memory": self.memory,
             "keeping_up": self.keeping_up,
+            "serial": self.serial,
         }
 
     def add(self, seen: Observation, situation: Situation) -> ChangeOutcome | None:
@@ -71,10 +76,23 @@ class Learned:
         self.calibration.add(seen)
         self.demand.add(seen)
         self.keeping_up.add(seen, situation.plan, self.demand, self.calibration)
+        self._learn_serial(seen)
         outcome = self.memory.observe(seen, situation.now, self._settings.grace, self.judged)
         if outcome is not None and not outcome.helped:
             self.memory.failed(outcome, situation.now)
         return outcome
+
+    def _learn_serial(self, seen: Observation) -> None:
+        """Record the serial parts of batches; fits are for those alone that may have too much of them.
+
+        What is not timed counts only once batches have run on other numbers of executors too: see ``least_fixed``.
+        """
+        settings, calibration = self._settings, self.calibration
+        parts = serial_parts(seen, self._bounds, calibration.state_partitions, self.demand.level)
+        close = seen.utilization > settings.target - settings.step and calibration.ready
+        compared = close and len(calibration.executors) > 1
+        untimed = untimed_seconds(seen, parts, least_fixed(calibration.model())) if compared else 0.0
+        self.serial.add(seen, parts, untimed)
 
     def expect(self, seen: Observation, now: float) -> Expected:
         """Record what the forecast asks for, once per observation, and return it.
@@ -97,4 +115,5 @@ class Learned:
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what ``save`` returned."""
         for name, part in self._parts.items():
-            part.restore(saved[name])
+            if name in saved or part is not self.serial:  # which an earlier version has not saved
+                part.restore(saved[name])

@@ -41,7 +41,7 @@ class Scaler:
         """
         self.settings, self.bounds = settings, bounds
         self._reading = AnswerReader()
-        self._learned = Learned(settings, calibration or Calibration(bounds, state_partitions))
+        self._learned = Learned(settings, bounds, calibration or Calibration(bounds, state_partitions))
         self._no_scale_in: Decision | None = None
 
     @property
@@ -57,7 +57,7 @@ class Scaler:
         decision = held(self._decide(answer, situation), self.settings, situation)
         if decision.changed:
             self._begin(decision, situation)
-        decision = replace(decision, outcome=memory.outcome)
+        decision = replace(decision, outcome=memory.outcome, serial=self._learned.serial.found)
         return replace(decision, sentence=sentence(decision, self.settings))
 
     def _decide(self, answer: Answer | None, situation: Situation) -> Decision:
@@ -124,7 +124,7 @@ class Scaler:
         calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready and not case.at_rest
         if case.urgent or keeping_up.persistently_above(case.target) or keeping_up.outgrown:
             if calibrating:
-                return careful(case)
+                return case.stay(Reason.AT_CAPACITY) if case.serial_exceeds else careful(case)
             keeps_up = case.inputs.at_arrival <= case.target and not keeping_up.behind
             if keeps_up and not keeping_up.outgrown:
                 return case.stay(Reason.DRAINING)

@@ -133,7 +133,7 @@ class Search:
         self._model = model
         self._prediction = model.predict(self.shapes, need.load)
         factor = bias / need.load.interval
-        self.middle, high = self._prediction.seconds * factor, self._prediction.high * factor
+        self.middle, high = self._prediction.seconds * factor, self._prediction.most * factor
         self.cautious: Vector = self.middle + need.caution * (high - self.middle)
         self.wide: Mask = high > self.middle * (1 + WIDE)
         self.executors: NDArray[np.int64] = np.array([shape.executors for shape in self.shapes])

@@ -78,6 +78,15 @@ class Case:
         return self.learned.memory.change
 
     @property
+    def serial_exceeds(self) -> bool:
+        """Whether the timed serial part of batches alone takes W above the target, whatever the number of executors.
+
+        With what was not timed, it may be more. That rests on the plans that have run, and so keeps none from a trial.
+        """
+        serial = self.learned.serial.found
+        return serial is not None and serial.certain
+
+    @property
     def settled(self) -> bool:
         """Whether the last change is complete, and enough batches have shown its effect."""
         return self.learned.memory.settled(self.settings.grace + self.learned.judged)
@@ -190,6 +199,8 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     roomy = (search.cores > search.cores[0]) | (search.cautious <= search.need.limit - case.settings.step / 2)
     likely = allowed & search.likely & roomy
     untried = allowed & (search.executors > case.tried.high)
+    if case.serial_exceeds:  # neither a trial nor a model that hopes for the best can change that
+        return Reason.AT_CAPACITY, search.nearest(allowed)
     certain = search.cheapest(likely & search.fits, case.drivers)
     if certain is None and untried.any() and (case.urgent or likely.any()):
         return Reason.TRIAL, search.proportional(untried)

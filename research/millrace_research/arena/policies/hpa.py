@@ -43,13 +43,13 @@ _TIMES_PER_PERIOD = 2
 
 
 class CpuPolicy:
-    """A policy that sets the executors so that they use 70 % of their cores."""
+    """A policy that sets the executors so that they use a ``target`` share of their cores."""
 
     name = "cpu"
     period = _SYNC_PERIOD
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._cores = bounds.executor_cores
+    def __init__(self, bounds: Bounds, target: float = CPU_TARGET) -> None:
+        self._cores, self._target = bounds.executor_cores, target
         self._behavior = Behavior(bounds.executors)
         self._before: Answer | None = None
 
@@ -60,7 +60,7 @@ class CpuPolicy:
         ready, current = situation.executors_ready, situation.plan.executors
         if busy is None or ready < 1:
             return None
-        wanted = recommended_by_cpu(busy / (ready * self._cores) / CPU_TARGET, ready, current)
+        wanted = recommended_by_cpu(busy / (ready * self._cores) / self._target, ready, current)
         return replace(situation.plan, executors=self._behavior.apply(wanted, current, situation.now))
 
 

@@ -180,6 +180,7 @@ class BatchNoise:
     policy, regardless of how many batches and tasks ran before.
 
     Attributes:
+        factors, delays: factor and delay of a batch that begins at each trigger.
         batch: factor applied to all times of the current batch.
         delay: time by which the current batch is held up, seconds.
     """
@@ -189,9 +190,9 @@ class BatchNoise:
         self._noise = noise
         batches, self._rng = rng.spawn(2)
         scatter = noise.batch * batches.standard_normal(triggers) - noise.batch**2 / 2
-        self._batches = np.exp(scatter).tolist()
+        self.factors: list[float] = np.exp(scatter).tolist()
         slow = batches.random(triggers) < noise.slow
-        self._delays = np.where(slow, batches.exponential(noise.slow_seconds, triggers), 0.0).tolist()
+        self.delays: list[float] = np.where(slow, batches.exponential(noise.slow_seconds, triggers), 0.0).tolist()
         self._fails = (batches.random(triggers) < noise.failing).tolist()
         self._where = batches.random(triggers).tolist()
         self._factors: list[float] = []
@@ -203,7 +204,7 @@ class BatchNoise:
     def next_batch(self, trigger: int) -> None:
         """Move on to the batch that begins at this trigger, or between it and the next one."""
         self._trigger = trigger
-        self.batch, self.delay = self._batches[trigger], self._delays[trigger]
+        self.batch, self.delay = self.factors[trigger], self.delays[trigger]
 
     def failing(self, stages: int) -> int:
         """Return the stage, 1 to ``stages``, in which this batch fails; 0 if it does not fail."""

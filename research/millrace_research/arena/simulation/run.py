@@ -87,6 +87,16 @@ def simulate(scenario: Scenario, policy: ScalingPolicy, seed: int) -> SimulatedR
     return _Simulation(scenario, policy, seed).run()
 
 
+def streams(seed: int) -> tuple[np.random.Generator, ...]:
+    """Return the random numbers of a run: for the noise of batches, for executors, for replicas, and for metrics."""
+    return tuple(np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4))
+
+
+def batch_noise(scenario: Scenario, rng: np.random.Generator) -> BatchNoise:
+    """Return the noise of the batches of a scenario, which is the same for all policies."""
+    return BatchNoise(scenario.job.noise, math.ceil(scenario.trace.duration / scenario.job.interval) + 1, rng)
+
+
 class _Simulation:
     """A run in progress: batches are simulated one by one, and all other events catch up after each stage."""
 
@@ -94,13 +104,10 @@ class _Simulation:
         self._scenario = scenario
         self._policy = policy
         self._duration = scenario.trace.duration
-        noise, cluster, replicas, metrics = (
-            np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4)
-        )
+        noise, cluster, replicas, metrics = streams(seed)
         profile, bounds = scenario.job, scenario.bounds
         self._job = SimulatedJob(profile, bounds)
-        triggers = math.ceil(self._duration / profile.interval) + 1
-        self._noise = BatchNoise(profile.noise, triggers, noise)
+        self._noise = batch_noise(scenario, noise)
         self._pod_row = profile.route.row if profile.pod_row is None else profile.pod_row
         self._source = SimulatedSource(scenario.trace, self._pod_row if bounds.dedicated else None)
         self._executors = Fleet(scenario.cluster, scenario.initial.executors, cluster)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from millrace_operator.scaling.shape import Shape
-from millrace_research.arena.figures import Settling, figures, oscillations, settling, step_changes
+from millrace_research.arena.figures import Settling, figures, oscillations, reversals, settling, step_changes
 from millrace_research.arena.simulation import traces
 from millrace_research.arena.simulation.record import Rescale, SimulatedBatch, SimulatedRun
 
@@ -115,6 +115,16 @@ def test_rescales_of_tasks_only_are_no_oscillation():
         for rescale, tasks in zip(run.rescales, (16, 8), strict=True)
     )
     assert oscillations(dataclasses.replace(run, rescales=reshaped), traces.constant(RATE, 3600.0), BOUNDS) == 0
+
+
+def test_a_reversal_is_taken_back_within_a_quarter_of_an_hour_whatever_the_load_did():
+    def count(*rescales):
+        return reversals(run_of([1.0] * 1800, rescales), BOUNDS)
+
+    assert count((1000.0, 2, 4), (1900.0, 4, 3)) == 1
+    assert count((1000.0, 4, 2), (1900.0, 2, 4)) == 1
+    assert count((1000.0, 2, 4), (1901.0, 4, 2)) == 0
+    assert count((1000.0, 2, 4), (1100.0, 4, 6), (1200.0, 6, 3)) == 1
 
 
 def test_noise_of_the_load_is_not_taken_for_a_change():

@@ -1,14 +1,10 @@
-import pytest
-
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.shape import Shape
-from millrace_research.arena.comparison import compare
 from millrace_research.arena.known_job import KnownJob
-from millrace_research.arena.policies.oracle import FixedPolicy, OraclePolicy
+from millrace_research.arena.policies.oracle import FixedPolicy
 from millrace_research.arena.policies.prompt import PromptPolicy
-from millrace_research.arena.scenarios import KEYS, ScenarioSetting, synthetic
+from millrace_research.arena.scenarios import KEYS
 from millrace_research.arena.simulation.job import JobProfile
-from millrace_research.arena.simulation.record import LATE_INTERVALS
 
 from .states import BOUNDS, INTERVAL, batches, plan
 
@@ -55,21 +51,3 @@ def test_capacity_grows_with_executors_and_the_cheapest_plan_has_just_enough():
 def test_the_shape_is_no_worse_than_any_other_that_is_tried():
     best = JOB.capacity(JOB.shape(4, KEYS), KEYS)
     assert all(JOB.capacity(Shape(4, n, m), KEYS) <= best for n in (4, 8, 16, 24) for m in (4, 8, 16, 24))
-
-
-def test_the_oracle_has_executors_before_they_are_needed_and_not_much_longer():
-    scenario = synthetic("step", ScenarioSetting())
-    policy = OraclePolicy(scenario, KnownJob(scenario.job, scenario.bounds))
-    sizes = {
-        time: policy.step(None, Situation(time, scenario.initial, 0, 1)).executors
-        for time in (0.0, 3400.0, 3560.0, 3600.0)
-    }
-    assert sizes[0.0] == sizes[3400.0] < sizes[3560.0] == sizes[3600.0]
-
-
-@pytest.mark.parametrize("name", ["step-down", "ramp"])
-def test_the_oracle_keeps_nearly_all_batches_within_the_interval(name):
-    scenario = synthetic(name, ScenarioSetting())
-    run = compare(scenario, ["oracle"], 0).runs[0]
-    assert (run.seconds > run.interval).mean() < 0.02
-    assert run.latencies.quantiles([0.99])[0] < LATE_INTERVALS * run.interval

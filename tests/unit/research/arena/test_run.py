@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from millrace_research.arena.comparison import POLICIES, REAL, compare
+from millrace_research.arena.comparison import NAMES, REAL, compare
 from millrace_research.arena.plot import write_plot
 from millrace_research.arena.scenarios import SYNTHETIC, ScenarioSetting, busiest, recorded, synthetic
 from millrace_research.arena.simulation import traces
@@ -12,9 +12,9 @@ SHORT = recorded(traces.step(100.0, 300.0, 600.0, 900.0), ScenarioSetting(max_ex
 
 
 def test_every_policy_runs_and_the_figures_are_json():
-    comparison = compare(SHORT, list(POLICIES), seed=3)
+    comparison = compare(SHORT, list(NAMES), seed=3)
     said = json.loads(json.dumps(comparison.to_json(), allow_nan=False))
-    assert [found["policy"] for found in said["policies"]] == list(POLICIES)
+    assert [found["policy"] for found in said["policies"]] == list(NAMES)
     assert (said["trace"], said["seconds"], said["seed"]) == ("step", 900.0, 3)
     for found in said["policies"]:
         assert found["core_hours"] > 0
@@ -73,7 +73,7 @@ def test_coarse_traces_get_noise_and_fine_ones_do_not():
 
 
 def test_real_policies_are_told_nothing_of_the_future():
-    assert set(POLICIES) - set(REAL) == {"oracle", "fixed-mean", "fixed-peak"}
+    assert set(NAMES) - set(REAL) == {"oracle", "fixed-mean", "fixed-peak"}
 
 
 def test_the_picture_shows_all_policies(tmp_path):

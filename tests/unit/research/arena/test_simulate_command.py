@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from millrace_api.errors import MillraceError
 from millrace_research.arena.command import simulate
-from millrace_research.arena.comparison import POLICIES
+from millrace_research.arena.comparison import NAMES
 from millrace_research.arena.scenarios import SYNTHETIC
 
 APP = typer.Typer()
@@ -123,7 +123,7 @@ def test_a_picture_needs_an_extra(run, monkeypatch):
 
 def test_the_help_names_every_policy_and_load():
     words = " ".join(CliRunner().invoke(APP, ["--help"], env={"COLUMNS": "500"}).output.split())
-    assert ", ".join(POLICIES) in words
+    assert ", ".join(NAMES) in words
     assert ", ".join(SYNTHETIC) in words
 
 

@@ -6,17 +6,15 @@ from bench.arena import page, verdicts
 from bench.arena.cases import CaseResult
 from bench.arena.deployed import DEPLOYED
 from bench.arena.verdicts import Standing
-from millrace_research.arena.comparison import OURS, POLICIES
+from millrace_research.arena.comparison import NAMES, OURS
 from millrace_research.arena.figures import RunFigures, Settling
 
-PLAIN = RunFigures("millrace", 0.004, 0.005, 2.5, 3.5, 4.0, 0.01, 10.0, 1.2, 3, (), 0, 1000)
+PLAIN = RunFigures("millrace", 0.004, 0.005, 2.5, 3.5, 4.0, 0.01, 10.0, 1.2, 3, (), 0, 1000, 0)
 
 
 def result(case="step", ours=PLAIN, **others):
     rest = [
-        dataclasses.replace(PLAIN, policy=name, **others.get(name, {}))
-        for name in (*POLICIES, DEPLOYED)
-        if name != OURS
+        dataclasses.replace(PLAIN, policy=name, **others.get(name, {})) for name in (*NAMES, DEPLOYED) if name != OURS
     ]
     return CaseResult(case, 2.0, (ours, *rest), (), 1.0)
 
