@@ -67,6 +67,8 @@ IN_PLACE = {
     "executors.initial": 3,
     "executors.min": 2,
     "executors.max": 12,
+    "executors.maxMemory": "8Gi",
+    "driver.maxMemory": "8g",
     "scaling.mode": "Advise",
     "scaling.target": 0.8,
     "scaling.step": 0.2,

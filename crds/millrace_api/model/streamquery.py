@@ -18,9 +18,9 @@ from millrace_api.model.deployment import (
     Parallelism,
     PartitionerSpec,
     PlacementSetting,
-    Pod,
     Scaling,
     SnapshotsSpec,
+    SparkPod,
 )
 from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
@@ -339,7 +339,7 @@ class Spec(Model):
     executors: Annotated[ExecutorsSpec, FREE] = Field(
         default=ExecutorsSpec(), description="Number and size of the Spark executors."
     )
-    driver: Annotated[Pod, FREE] = Field(default=Pod(), description="Size of the Spark driver.")
+    driver: Annotated[SparkPod, FREE] = Field(default=SparkPod(), description="Size of the Spark driver.")
     scaling: Annotated[Scaling, FREE] = Field(default=Scaling(), description="When and whether to scale.")
     checkpoint: Annotated[CheckpointSpec | None, FIXED, FREE] = Field(
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."

@@ -31,6 +31,7 @@ from millrace_api.validation.connections import with_references
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
 from ..resources.manifests import PLAN_SETTINGS, REFERENCES, to_json
+from ..resources.memory import RAISED_MEMORY
 from ..resources.names import Manifest, Owner
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
@@ -315,6 +316,12 @@ class ObservedQuery:
         """Revision that the driver's pod was created from, or that has taken over in it; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def raised_memory(self) -> str | None:
+        """Memory that the driver's pod was made with, as ``raises_text`` writes it; None without a pod."""
+        pod = self.driver
+        return None if pod is None else (pod["metadata"].get("annotations") or {}).get(RAISED_MEMORY, "")
 
     @property
     def is_suspended(self) -> bool:

@@ -28,6 +28,7 @@ from millrace_api.model.status import (
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
 from millrace_api.validation.connections import ConnectionNotFoundError
 
+from ..resources.memory import AS_SPECIFIED
 from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
 from ..resources.scheduling import queue_wait
@@ -39,6 +40,7 @@ from .observed_query import ObservedQuery, TooLargeWithConnectionsError
 from .pods.driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .pods.driver_runs import POD_MISSING, FailedRuns
 from .pods.executor_failures import executor_trouble
+from .pods.out_of_memory import has_memory, remedy, shortage_of
 from .pods.partitioners import partitioner_status, trouble
 from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
@@ -114,6 +116,7 @@ def status_of(
         "attempts": failed.attempts,
         "failures": failed.failures,
         "retry_time": None if failed.retry_time is None else format_time(failed.retry_time),
+        "memory": None if target.memory == AS_SPECIFIED else target.memory,
         "rejected": target.rejected or target.retried,
         "upgrade": upgrade_to_report(before, target),
     }
@@ -323,6 +326,9 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = FailureClass.OTHER, POD_MISSING
     elif target.may_run and (found := _trouble_of_executors(observed, now) or trouble(observed, now)) is not None:
         reason, message = found
+    if reason in (FailureClass.OUT_OF_MEMORY, DegradedReason.EXECUTORS_FAILING) and has_memory(observed, target.memory):
+        shortage = shortage_of(observed, target.failed, now)
+        message += "" if shortage is None else f"; {remedy(shortage, target.query.spec)}"
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 

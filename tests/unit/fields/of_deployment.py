@@ -122,6 +122,16 @@ def driver_memory(asked: StreamQuery) -> object:
     return driver_pod(asked, OWNER, DEFAULTS, {})["spec"]["containers"][0]["resources"]["limits"]
 
 
+def raised_memory(asked: StreamQuery) -> object:
+    """Return the memory of pods after the driver, and then its executors, have run out of it."""
+    cluster = deployed(asked)
+    cluster.pod_fails(code=137, reason="OOMKilled")
+    cluster.pod_is_ready()
+    for number in range(3):
+        cluster.executor_ends(cluster.executor(number), code=52)
+    return cluster.pass_time(seconds=10).memory
+
+
 def executors(asked: StreamQuery) -> object:
     """Return the template of the executors' pods, and what is forbidden in it."""
     return executor_pod(asked, OWNER, DEFAULTS, {}), [str(problem) for problem in problems(asked)]
@@ -294,6 +304,8 @@ def of_pods() -> Iterator[Probe]:
     yield from probes(base, driver, "spec.driver", cores=(1, 2, "500m"), podTemplate=templates)
     yield from probes(base, driver_memory, "spec.driver", memory=("1g", "3g"))
     yield from probes(base, spark_file("spark.driver.memory"), "spec.driver", memory=("1g", "3g"))
+    for part, bounds in (("driver", (ABSENT, "1200m", "4g")), ("executors", (ABSENT, "2200m", "6g"))):
+        yield from probes(base, raised_memory, f"spec.{part}", maxMemory=bounds)
     yield from probes(base, executors, "spec.executors", podTemplate=templates)
     sizes = {"cores": (1, 2), "memory": ("1g", "3g")}
     yield from probes(base, replicas_of_partitioner, "spec.partitioner.pod", **sizes, podTemplate=templates)
