@@ -40,7 +40,7 @@ _PARTS = {DRIVER: "driver", EXECUTOR: "executors"}
 """Parts of spec and status with the memory of a role."""
 
 
-class Shortage(NamedTuple):
+class ExhaustedMemory(NamedTuple):
     """Memory that ran out: of which role, what of it, why in a sentence, and whether it is to be raised now."""
 
     role: str
@@ -49,7 +49,7 @@ class Shortage(NamedTuple):
     is_due: bool
 
 
-def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> Shortage | None:
+def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> ExhaustedMemory | None:
     """Return the memory that ran out in the driver's pod; None if none did, or the driver has been healthy since.
 
     A driver that reports a full heap may quote a task. If executors have ended with one, it was theirs.
@@ -59,14 +59,14 @@ def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> S
     if last is not None and last.reason == FailureClass.OUT_OF_MEMORY:
         is_shown = pod is not None and last.run in {each.run for each in failed_runs(pod)}
         if pod is not None and exceeded_limit(pod, last.run):
-            return Shortage(DRIVER, MemoryShortage.LIMIT, last.message, is_shown)
+            return ExhaustedMemory(DRIVER, MemoryShortage.LIMIT, last.message, is_shown)
         if not executors:
-            return Shortage(DRIVER, MemoryShortage.HEAP, last.message, is_shown)
+            return ExhaustedMemory(DRIVER, MemoryShortage.HEAP, last.message, is_shown)
     elif sum(now >= parse_time(each.attempt.time) + SETTLED_AFTER for each in executors) <= TOLERATED:
         return None
     found = executors[-1]
     what = MemoryShortage.LIMIT if found.over_limit else MemoryShortage.HEAP
-    return Shortage(EXECUTOR, what, f"{len(executors)} executors failed: {found.attempt.message}", is_due=True)
+    return ExhaustedMemory(EXECUTOR, what, f"{len(executors)} executors failed: {found.attempt.message}", is_due=True)
 
 
 def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
@@ -95,7 +95,7 @@ def has_memory(observed: ObservedQuery, memory: MemoryStatus) -> bool:
     return observed.raised_memory in (None, raises_text(memory))
 
 
-def remedy(shortage: Shortage, spec: Spec) -> str:
+def remedy(shortage: ExhaustedMemory, spec: Spec) -> str:
     """Return why memory that ran out is not raised, and what to write."""
     pod, field = _of_role(spec, shortage.role), f"spec.{_PARTS[shortage.role]}"
     if pod.max_memory is None:
@@ -142,7 +142,7 @@ def _within(raised: RaisedMemory | None, pod: SparkPod) -> RaisedMemory | None:
     return raised.model_copy(update=sizes | {"message": f"maxMemory is {pod.max_memory}"})
 
 
-def _raised(pod: SparkPod, before: RaisedMemory | None, found: Shortage, now: datetime) -> RaisedMemory | None:
+def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, now: datetime) -> RaisedMemory | None:
     """Return more memory than before; None if there may be none."""
     if pod.max_memory is None or (found.role == DRIVER and _limit_in_template(pod)):
         return None
