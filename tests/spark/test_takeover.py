@@ -137,7 +137,7 @@ def test_versions_take_over_with_more_aggregates_and_with_a_wider_type(tmp_path:
     columns = "window.start AS start, key, count(*) AS records, max(value) AS most"
     sql = "SELECT {} FROM events GROUP BY window(moment, '1 minute'), key"
     narrow, wide = ("moment TIMESTAMP, key STRING, value " + each for each in ("INT", "BIGINT"))
-    watermark = {"column": "moment", "delay": "10 minutes"}
+    watermark = {"column": "moment", "delay": "10m"}
     shape = {"partitioner": {"algorithm": "hash"}}  # aggregates may come in queries that are routed
     first = specification(tmp_path, sql.format(columns), narrow, watermark=watermark) | shape
     with_total = sql.format(f"{columns}, sum(value) AS total")
