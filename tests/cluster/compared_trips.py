@@ -17,7 +17,7 @@ from lab.installation import Installation
 from lab.waiting import wait_until
 from wrong_versions import CONTINUED
 
-DURATION = 10
+DURATION = 45
 """Seconds after which a snapshot counts, as ``spec.upgrade.duration`` says."""
 
 _START = datetime(2024, 3, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from millrace_jobs import session
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.marker import Marker, Versions
-from millrace_jobs.checkpoint.snapshots import SnapshotReason
+from millrace_jobs.checkpoint.snapshot_manifest import SnapshotReason
 from millrace_jobs.partitioners.registry import is_routed, make
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan, partitioner_problem, pin_of
