@@ -19,6 +19,9 @@ from millrace_support.pages.verdict import PageFinding
 from millrace_support.run_record import AlgorithmPrediction, BatchDetails, BatchFigures, HottestKeys
 from millrace_support.terminal_texts import count_text
 
+_OLD_SECONDS = 5.0
+"""From which age on the page says how old its figures are, if that is longer than two intervals."""
+
 SHOWN_IN_TABLE = 30
 """Batches in the table of figures."""
 
@@ -170,11 +173,21 @@ def _clock(moment: float, *, seconds: bool = False) -> str:
 def _run_facts(run: RunSnapshot, facts: RunFacts, now: float) -> tuple[tuple[str, str], ...]:
     pairs = {
         "running for": seconds_text(max(now - run.began, 0)),
-        "batch": str(run.batches[-1].batch) if run.batches else "none yet",
+        "batch": _newest_batch(run, facts.query.spec.batch_interval.seconds, now),
         "interval": seconds_text(facts.query.spec.batch_interval.seconds),
         "results": run.output,
     }
     return tuple((name, text) for name, text in pairs.items() if text)
+
+
+def _newest_batch(run: RunSnapshot, interval: float, now: float) -> str:
+    """Return the number of the newest batch, and if it ended some time ago, how old the page's figures are."""
+    if not run.batches:
+        return "none yet"
+    newest = run.batches[-1]
+    age = now - newest.ended
+    is_old = age > max(_OLD_SECONDS, 2 * interval)
+    return f"{newest.batch}, ended {seconds_text(age)} ago" if is_old else str(newest.batch)
 
 
 def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:

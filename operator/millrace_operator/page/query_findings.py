@@ -66,7 +66,14 @@ _TROUBLE: Mapping[str, tuple[str, str]] = {
 
 _DEGRADED: Mapping[str, tuple[str, str]] = {
     DegradedReason.ROLLED_BACK: ("Rolled back", "correct the spec: the last healthy one runs instead"),
-    DegradedReason.QUOTA_EXCEEDED: ("Quota is used up", "raise the quota of the namespace, or spec.executors.max"),
+    DegradedReason.UPGRADE_REJECTED: (
+        "Changed spec is rejected",
+        "correct the spec, or let it through by spec.upgrade.expectChanges: true; the version before runs on",
+    ),
+    DegradedReason.QUOTA_EXCEEDED: (
+        "Quota is used up",
+        "raise the quota of the namespace, or lower spec.executors.max",
+    ),
     DegradedReason.POD_REFUSED: ("Pods are refused", "change what the message names"),
     DegradedReason.EXECUTORS_FAILING: (
         "Executors fail",
@@ -79,7 +86,13 @@ _DEGRADED: Mapping[str, tuple[str, str]] = {
     ),
     DegradedReason.REPLICA_FAILED: ("A partitioner replica fails", "read the log of its pod"),
     DegradedReason.REPLICAS_NOT_READY: ("Partitioner replicas are not ready", "see why by `kubectl get pods`"),
+    # of a driver that has no log, since it did not begin to run or its node is gone
+    FailureClass.IMAGE: ("Image is unavailable", "correct spec.image, or let the nodes pull it"),
+    FailureClass.SCHEDULING: ("No node takes the driver", "make room on a node, or let the driver ask for less"),
+    FailureClass.LOST_NODE: ("Node is lost", "bring the node back, or remove it from the cluster once it is off"),
 }
+"""Titles and remedies by reason or class of failure; for other classes, the log has the cause."""
+
 _METRICS: Mapping[str, str] = {
     MetricsReason.UNREACHABLE: "check that the operator reaches Prometheus",
     MetricsReason.NO_ANSWER: "check that Prometheus scrapes the driver's pod",

@@ -105,6 +105,13 @@ def test_a_degraded_query_is_named_by_the_reason(reason, title):
     assert first.remedy
 
 
+@pytest.mark.parametrize("reason", ["ImageUnavailable", "Unschedulable", "NodeLost", "UpgradeRejected"])
+def test_a_failure_without_a_log_of_the_driver_does_not_send_the_reader_to_one(reason):
+    first = verdict(status(conditions=[condition("Degraded", "True", reason, "what is wrong")]))
+    assert first.remedy
+    assert "logs" not in first.remedy
+
+
 def test_a_deployment_is_no_trouble_before_its_deadline():
     assert verdict(DEPLOYING).severity == Severity.NOTE
     late = verdict(DEPLOYING, NOW + timedelta(minutes=11))

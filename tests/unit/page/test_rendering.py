@@ -55,6 +55,13 @@ def test_what_users_write_is_never_markup():
         assert "<script>alert('x')</script>" in page.texts[section]
 
 
+def test_the_page_says_how_old_its_figures_are_when_no_batch_has_ended_for_a_while():
+    kept, clock = history(*[a_batch(waiting=0)] * 3)
+    assert dict(view_of(kept, clock).facts)["batch"] == "2"
+    clock.now += 40
+    assert dict(view_of(kept, clock).facts)["batch"] == "2, ended 40 s ago", "Kafka's lag of 0 is not that of now"
+
+
 def test_a_page_has_no_style_and_no_script_of_its_own_and_asks_nobody_else():
     page = parsed(*history(*[a_batch()] * 3))
     assert "style" not in page.tags()
