@@ -35,7 +35,7 @@ def test_the_first_step_is_for_the_rate_that_is_coming(crowd):
 
 def test_no_more_steps_are_made_than_before_and_none_is_taken_back(crowd):
     found, changes = crowd
-    assert len(changes) <= 3
+    assert len([each for each in changes if each.plan.executors != each.before.executors]) <= 3
     assert all(each.plan.executors >= each.before.executors for each in changes)
     assert found.unfinished < 4 * HIGH
 

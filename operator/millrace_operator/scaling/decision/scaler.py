@@ -109,6 +109,7 @@ class Scaler:
             target=min(max(keeping_up.safe, settings.target - settings.step / 2), settings.target),
             limits=limits(settings, self.bounds, memory, situation, max(expected.required, largest or 0.0)),
             largest=largest,
+            falling=delay > 0 and demand.falling(situation.now, delay),
         )
 
     def _choose(self, case: Case) -> Decision:
