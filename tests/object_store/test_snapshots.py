@@ -11,6 +11,7 @@ import pytest
 from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.checkpoint.marker import Marker
 from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
 from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotProcess
 from millrace_jobs.checkpoint.snapshots import names_of_snapshots, remove, restore, snapshots_of, take, verify
@@ -131,6 +132,36 @@ def test_an_object_that_was_replaced_is_copied_again(tmp_path: Path, place: Obje
     restore(place / "snapshots" / "two", tmp_path / "restored")
     assert (tmp_path / "restored" / "spark" / "state" / "0" / "0" / "1.delta").read_bytes() == b"34"
     assert verify(place / "snapshots" / "one") == first
+
+
+@pytest.mark.parametrize("content", [None, b"56"])
+def test_an_object_that_was_lost_or_changed_is_in_no_later_snapshot(
+    tmp_path: Path, place: ObjectPath, content: bytes | None
+) -> None:
+    made(place, counting_query(tmp_path))
+    lost = place / "snapshots" / "_shared" / deltas(take(place, "one"))["1.delta"]
+    lost.unlink() if content is None else lost.write_bytes(content)
+    take(place, "two")
+    verify(place / "snapshots" / "two")
+    with pytest.raises(MillraceError, match=r"1\.delta"):
+        verify(place / "snapshots" / "one")
+
+
+def test_a_snapshot_that_is_removed_while_it_is_taken_never_becomes_whole(
+    tmp_path: Path, place: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(place, counting_query(tmp_path))
+    write_marker = Marker.write
+
+    def removed_before(marker: Marker, target: Place) -> None:
+        remove(place / "snapshots" / "one")
+        write_marker(marker, target)
+
+    monkeypatch.setattr(Marker, "write", removed_before)
+    with pytest.raises(MillraceError, match="was removed while it was being taken"):
+        take(place, "one")
+    assert names_of_snapshots(place) == []
+    assert shared(place) == set()
 
 
 def test_what_nothing_names_stays_while_another_snapshot_is_being_taken(tmp_path: Path, place: ObjectPath) -> None:

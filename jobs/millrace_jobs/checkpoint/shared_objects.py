@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.snapshot_manifest import SHARED, Snapshot, StoredFile
@@ -22,7 +23,7 @@ from millrace_jobs.stores.objects import ObjectPath
 
 
 class SharedObjects:
-    """Copies of the state's files for a snapshot that is being taken.
+    """Copies of the state's files for a snapshot that is being taken, in all attempts to do so.
 
     Args:
         snapshots: the place of the checkpoint's snapshots.
@@ -43,14 +44,23 @@ class SharedObjects:
             OSError: the store fails.
         """
         size, origin = source.size_and_tag()
-        if (known := self._known.get((name, size, origin))) is not None:
+        known = self._known.get((name, size, origin))
+        if known is not None and self._is_whole(known):
             return known
         shared = uuid.uuid4().hex
         source.copy_to(self._place / shared)
         stored, tag = (self._place / shared).size_and_tag()
         if source.size_and_tag() != (size, origin):
             raise FileNotFoundError(f"{source} was replaced while it was copied")
-        return StoredFile(name, stored, f"tag:{tag}", shared, origin)
+        self._known[name, size, origin] = kept = StoredFile(name, stored, f"tag:{tag}", shared, origin)
+        return kept
+
+    def _is_whole(self, file: StoredFile) -> bool:
+        """Return whether an object is as it was copied: a damaged one is not to damage the snapshots that follow."""
+        with suppress(FileNotFoundError):
+            size, tag = (self._place / file.shared).size_and_tag()
+            return (size, f"tag:{tag}") == (file.bytes, file.digest)
+        return False
 
 
 def remove_unshared(snapshots: Place) -> None:

@@ -87,9 +87,13 @@ def take(
     _claim(target, f"{ASKED}{asked}" if asked else reason)
     missing: FileNotFoundError | None = None
     try:
+        shared = SharedObjects(target.parent, snapshots_of(root)) if isinstance(target, ObjectPath) else None
         for _ in range(_ATTEMPTS):
             try:
-                return _take(root, target, name, now or datetime.now(UTC), reason, asked)
+                snapshot = _take(root, target, now or datetime.now(UTC), reason, asked, shared)
+                if missing is not None:
+                    remove_unshared(target.parent)  # copies of files that Spark has replaced
+                return snapshot
             except FileNotFoundError as error:
                 missing = error
             for folder in ("spark", *KEPT):
@@ -126,7 +130,9 @@ def _claim(target: Place, reason: str) -> None:
         raise MillraceError(Problem(message, "give this one another name, or remove that one by millrace snapshot rm"))
 
 
-def _take(root: Place, target: Place, name: str, now: datetime, reason: SnapshotReason, asked: str) -> Snapshot:
+def _take(
+    root: Place, target: Place, now: datetime, reason: SnapshotReason, asked: str, shared: SharedObjects | None
+) -> Snapshot:
     marker = Marker.read(root)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {root}", "millrace checkpoint ls shows those in a place"))
@@ -141,7 +147,6 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     if SparkLog(spark).last_batch().committed != batch:
         raise FileNotFoundError(f"{root}: batch {batch} is not the last one any more")
     begun = begun_entries(root) if isinstance(root, ObjectPath) else {}
-    shared = SharedObjects(target.parent, snapshots_of(root)) if isinstance(target, ObjectPath) else None
     for each in files_at(spark, batch):
         log, _, number = each.partition("/")
         if log == "offsets" and int(number) in begun:  # an old driver may have replaced it in the log
@@ -156,7 +161,11 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     files.append(_described(target / MARKER, MARKER))
     if isinstance(target, Path):
         _sync_folders(target)
-    snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files), reason, asked)
+    if not (target / _CLAIM).exists():
+        hint = "take it again, by one process at a time"
+        raise MillraceError(Problem(f"the snapshot {target} was removed while it was being taken", hint))
+    of = (target.name, marker.query.name, marker.id, batch)
+    snapshot = Snapshot(*of, now, marker.versions, tuple(files), reason, asked)
     snapshot.write(target)
     (target / _CLAIM).unlink(missing_ok=True)
     return snapshot

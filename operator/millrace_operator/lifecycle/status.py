@@ -25,7 +25,7 @@ from millrace_api.model.status import (
     Status,
     UpgradeStatus,
 )
-from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Annotation, Spec
 from millrace_api.validation.connections import ConnectionNotFoundError
 
 from ..resources.memory import AS_SPECIFIED
@@ -328,7 +328,8 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = found
     if reason in (FailureClass.OUT_OF_MEMORY, DegradedReason.EXECUTORS_FAILING) and has_memory(observed, target.memory):
         shortage = shortage_of(observed, target.failed, now)
-        message += "" if shortage is None else f"; {remedy(shortage, target.query.spec)}"
+        waits = observed.is_set(Annotation.PAUSED)
+        message += "" if shortage is None else f"; {remedy(shortage, target.query.spec, target.memory, paused=waits)}"
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 

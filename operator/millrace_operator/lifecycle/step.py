@@ -216,7 +216,7 @@ def _keep_running(
     follows = isinstance(why, MillraceError) and runs_healthy(observed)
     if observed.healthy is None or not (restarts or follows):
         return Step(status(), requeue_at=due)
-    target = target_of(observed, observed.query_with(observed.healthy[1]), defaults, now)
+    target = target_of(observed, observed.query_with(observed.healthy[1]), defaults, now, raises=False)
     step = _step_to_apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
 

@@ -266,11 +266,59 @@ def test_a_changed_query_whose_executors_need_more_memory_gets_it_before_it_is_r
     assert (status.rejected, status.memory.executors.memory) == (None, "3072m")
 
 
+def test_a_changed_query_is_not_rolled_back_while_its_driver_drains_for_more_memory(monkeypatch):
+    cluster = started(BOUND)
+    cluster.put(BOUND.replace("count(*) AS n", "count(*) AS trips"))
+    cluster.settle()
+    cluster.pod_is_ready()
+    before = uid(cluster)
+    with monkeypatch.context() as slow:
+        slow.setattr(cluster, "control", lambda: None)  # the pod has a grace period
+        executors_run_out(cluster, (1, 2, 3), seconds=10)
+        cluster.pass_time(seconds=20)
+        status = executors_run_out(cluster, (4,), seconds=10)
+        assert (status.rejected, status.memory.executors.memory, uid(cluster)) == (None, "3072m", before)
+    status = cluster.settle()
+    assert (status.rejected, status.memory.executors.memory) == (None, "3072m")
+    assert uid(cluster) != before
+
+
+def test_a_driver_that_was_given_up_runs_again_with_a_bound():
+    cluster = started(MINIMAL)
+    for _ in range(6):
+        runs_out(cluster)
+        cluster.pass_time(minutes=6)
+    assert (cluster.status.phase, cluster.pod) == ("Failed", None)
+    cluster.put(BOUND)
+    status = cluster.settle()
+    assert (status.memory.driver.memory, status.failures, limit(cluster)) == ("1536m", 0, 1536 + LIMIT)
+
+
+def test_a_query_with_an_invalid_change_goes_on_with_the_memory_that_it_has():
+    cluster = started(BOUND)
+    cluster.put(BOUND.replace("count(*) AS n", "count(nothing) AS n"))
+    cluster.settle()
+    status = runs_out(cluster)
+    assert (status.memory, limit(cluster)) == (None, 1024 + LIMIT)
+    assert (True, "MemoryRaised") not in cluster.events
+
+
+def test_one_executor_after_a_failure_of_the_driver_raises_nothing():
+    cluster = started(changed(MINIMAL, 12, "  executors: {maxMemory: 6g}"))
+    runs_out(cluster)
+    cluster.pod_is_ready()
+    status = executors_run_out(cluster, (1,), seconds=1)
+    assert status.memory is None
+
+
 def test_nothing_is_raised_while_the_query_is_paused():
     cluster = started(BOUND)
     before = uid(cluster)
     cluster.put(BOUND, {"millrace.io/paused": "true"})
     assert (runs_out(cluster).memory, uid(cluster)) == (None, before)
+    assert degraded(cluster)[1].endswith(
+        "it is raised, up to spec.driver.maxMemory, 4g, once the annotation millrace.io/paused is gone"
+    )
     cluster.put(BOUND)
     assert cluster.settle().memory.driver.memory == "1536m"
 

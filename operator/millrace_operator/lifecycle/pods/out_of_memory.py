@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from millrace_api.model.deployment import SparkPod
 from millrace_api.model.status import FailureClass, MemoryShortage, MemoryStatus, RaisedMemory
-from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Annotation, Spec
 from millrace_api.model.values import ByteSize
 
 from ...resources.memory import AS_SPECIFIED, mebibytes, raises_text
@@ -52,21 +52,24 @@ class ExhaustedMemory(NamedTuple):
 def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> ExhaustedMemory | None:
     """Return the memory that ran out in the driver's pod; None if none did, or the driver has been healthy since.
 
-    A driver that reports a full heap may quote a task. If executors have ended with one, it was theirs.
+    A driver that reports a full heap may quote a task. If executors have ended with one, it was theirs. A driver that was
+    given up has no pod, and what ran out counts as the heap.
     """
     executors = _executors(observed, now)
-    last, pod = failed.last, observed.driver
+    are_many = sum(now >= parse_time(each.attempt.time) + SETTLED_AFTER for each in executors) > TOLERATED
+    last, pod, is_shown = failed.last, observed.driver, False
     if last is not None and last.reason == FailureClass.OUT_OF_MEMORY:
-        is_shown = pod is not None and last.run in {each.run for each in failed_runs(pod)}
+        is_shown = failed.given_up if pod is None else last.run in {each.run for each in failed_runs(pod)}
         if pod is not None and exceeded_limit(pod, last.run):
             return ExhaustedMemory(DRIVER, MemoryShortage.LIMIT, last.message, is_shown)
         if not executors:
             return ExhaustedMemory(DRIVER, MemoryShortage.HEAP, last.message, is_shown)
-    elif sum(now >= parse_time(each.attempt.time) + SETTLED_AFTER for each in executors) <= TOLERATED:
+    elif not are_many:
         return None
     found = executors[-1]
     what = MemoryShortage.LIMIT if found.over_limit else MemoryShortage.HEAP
-    return ExhaustedMemory(EXECUTOR, what, f"{len(executors)} executors failed: {found.attempt.message}", is_due=True)
+    who = "an executor" if len(executors) == 1 else f"{len(executors)} executors"
+    return ExhaustedMemory(EXECUTOR, what, f"{who} failed: {found.attempt.message}", is_shown or are_many)
 
 
 def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
@@ -78,11 +81,12 @@ def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
 def next_memory(observed: ObservedQuery, spec: Spec, failed: FailedRuns, now: datetime) -> MemoryStatus:
     """Return the memory of the next driver and its executors: that in force, or more if it ran out.
 
-    A pod that does not have what is in force is about to be replaced, so that it shows nothing new.
+    A pod that does not have what is in force is about to be replaced, so that it shows nothing new. A driver that was
+    given up gets more once the bound allows it.
     """
     memory, pod = memory_in_force(observed, spec), observed.driver
     found = shortage_of(observed, failed, now)
-    is_current = pod is not None and "deletionTimestamp" not in pod["metadata"] and has_memory(observed, memory)
+    is_current = has_memory(observed, memory) and (pod is None or "deletionTimestamp" not in pod["metadata"])
     if found is None or not found.is_due or not is_current:
         return memory
     part = _PARTS[found.role]
@@ -95,13 +99,17 @@ def has_memory(observed: ObservedQuery, memory: MemoryStatus) -> bool:
     return observed.raised_memory in (None, raises_text(memory))
 
 
-def remedy(shortage: ExhaustedMemory, spec: Spec) -> str:
-    """Return why memory that ran out is not raised, and what to write."""
-    pod, field = _of_role(spec, shortage.role), f"spec.{_PARTS[shortage.role]}"
+def remedy(shortage: ExhaustedMemory, spec: Spec, memory: MemoryStatus, *, paused: bool) -> str:
+    """Return why memory that ran out is not raised, or not yet, and what to write. ``memory`` is that in force."""
+    part = _PARTS[shortage.role]
+    pod, field, raised = _of_role(spec, shortage.role), f"spec.{part}", memory.by_part.get(part)
     if pod.max_memory is None:
         return f"with {field}.maxMemory, the operator raises it up to that"
     if shortage.role == DRIVER and _limit_in_template(pod):
         return f"it is not raised, since {field}.podTemplate sets the limit: leave that out"
+    if mebibytes(pod.memory if raised is None else raised.memory) < mebibytes(pod.max_memory):
+        when = f"the annotation {Annotation.PAUSED} is gone" if paused else "it runs out again"
+        return f"it is raised, up to {field}.maxMemory, {pod.max_memory}, once {when}"
     return f"it is not raised beyond {field}.maxMemory, {pod.max_memory}: raise that"
 
 
