@@ -81,9 +81,9 @@ def target_of(
     is raised first, if ``raises``, and with more of it the count of failures begins again.
     """
     target = _target_of(observed, query, defaults, now)
-    memory, is_raised = (
-        _next_memory(observed, target, now) if raises else (memory_in_force(observed, query.spec), False)
-    )
+    memory, is_raised = memory_in_force(observed, target.query.spec), False
+    if raises:
+        memory, is_raised = _next_memory(observed, target, now)
     failed = replace(target.failed, failures=0) if is_raised else target.failed
     target = replace(target, memory=memory, failed=failed)
     return replace(target, updates=_updates(observed, target))

@@ -52,8 +52,8 @@ class ExhaustedMemory(NamedTuple):
 def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> ExhaustedMemory | None:
     """Return the memory that ran out in the driver's pod; None if none did, or the driver has been healthy since.
 
-    A driver that reports a full heap may quote a task. If executors have ended with one, it was theirs. A driver that was
-    given up has no pod, and what ran out counts as the heap.
+    A driver that reports a full heap may quote a task. If executors have ended with one, it was theirs. A driver that
+    was given up has no pod, and what ran out counts as the heap.
     """
     executors = _executors(observed, now)
     are_many = sum(now >= parse_time(each.attempt.time) + SETTLED_AFTER for each in executors) > TOLERATED
