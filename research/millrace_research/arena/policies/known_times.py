@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from math import exp
 from statistics import NormalDist
 
@@ -16,6 +17,7 @@ from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Shape
 from millrace_research.arena.known_job import known_job
+from millrace_research.arena.simulation.keys import Keys
 from millrace_research.arena.simulation.record import REVERSED_WITHIN
 from millrace_research.arena.simulation.run import Scenario
 
@@ -40,7 +42,7 @@ class KnownTimesSetting:
 
     hold: float = 600.0
     doubling: bool = True
-    confidence: float = 0.95
+    confidence: float = 0.99
 
 
 class KnownTimesPolicy:
@@ -55,7 +57,8 @@ class KnownTimesPolicy:
         self._arrived, self._interval = scenario.trace.arrived, scenario.job.interval
         self._seconds = self._interval * exp(-NormalDist().inv_cdf(setting.confidence) * scenario.job.noise.batch)
         self._sizes = scenario.bounds.executors
-        self._demands: deque[tuple[float, float]] = deque()
+        self._capacities = cache(self._known)
+        self._demands: deque[tuple[float, float]] = deque()  # those that no later one exceeds
         self._wait = 1.0
         self._added: bool | None = None
         self._changed = self._calm = 0.0
@@ -65,6 +68,8 @@ class KnownTimesPolicy:
         now, executors = situation.now, situation.plan.executors
         if now > 0:
             demand = self._demand(answer, now)
+            while self._demands and self._demands[-1][1] <= demand:
+                self._demands.pop()
             self._demands.append((now, demand))
             while self._demands[0][0] < now - self._setting.hold * _LONGEST:
                 self._demands.popleft()
@@ -85,21 +90,21 @@ class KnownTimesPolicy:
     def _kept(self, now: float, executors: int) -> int:
         """Return how many of the executors are not released yet."""
         since = now - self._setting.hold * self._wait
-        if self._demands[0][0] > max(since, self.period):
+        if since < 0:
             return executors
-        largest = max(demand for time, demand in self._demands if time >= since)
+        largest = next(demand for time, demand in self._demands if time >= since)
         return min(self._enough(largest, _ROOM, now), executors)
 
     def _enough(self, rate: float, room: float, now: float) -> int:
         """Return the fewest executors that a share ``room`` of the capacity of is enough for ``rate``."""
-        keys = self._keys.at(now)
-        sizes = range(self._sizes.low, self._sizes.high)
-        capacities = (
-            self._job.most_rows(self._job.shape(size, keys), self._seconds, keys) / self._interval for size in sizes
-        )
-        return next(
-            (size for size, most in zip(sizes, capacities, strict=True) if most * room >= rate), self._sizes.high
-        )
+        capacities = self._capacities(self._keys.at(now))
+        return next((size for size, most in capacities if most * room >= rate), self._sizes.high)
+
+    def _known(self, keys: Keys) -> list[tuple[int, float]]:
+        """Return the numbers of executors with their capacities, in records per second."""
+        sizes = range(self._sizes.low, self._sizes.high + 1)
+        shapes = ((size, self._job.shape(size, keys)) for size in sizes)
+        return [(size, self._job.most_rows(shape, self._seconds, keys) / self._interval) for size, shape in shapes]
 
     def _change(self, adds: bool, now: float) -> None:
         if self._setting.doubling and self._added is (not adds) and now - self._changed <= REVERSED_WITHIN:

@@ -73,3 +73,10 @@ def test_faults_concern_the_controller_and_not_the_bound():
     plain, faulty = (reach.reach(scenario, "spike", faults=faults) for faults in (False, True))
     assert plain.known == faulty.known
     assert plain.online[0].late < faulty.online[0].late
+
+
+def test_the_page_has_a_place_for_the_table():
+    page = reach.PAGE.read_text()
+    assert (
+        page.index(reach.BEGIN) < page.index("within all limits (`python -m bench.arena.reach") < page.index(reach.END)
+    )
