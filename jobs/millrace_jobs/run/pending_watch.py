@@ -8,13 +8,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 
-from millrace_jobs.pending import LOOK_SECONDS, PendingCall
+from millrace_api.errors import MillraceError
+from millrace_jobs.page.history import problem_of
+from millrace_jobs.pending import LOOK_SECONDS, CallKind, PendingCall
 
 _FORGET_SECONDS = 120.0
 """Seconds after which a call that lasts again is announced again: four attempts of one task are not four messages."""
 
 _MOST_MESSAGES, _MESSAGES_SECONDS = 10, 60.0
 """How many messages there are at most in so many seconds; what is left is announced later if it still lasts."""
+
+
+def or_failure(calls: Sequence[PendingCall], failing: MillraceError | None) -> Sequence[PendingCall]:
+    """Return the calls that last; without one, why the query was started again, as long as it does not compute."""
+    if calls or failing is None:
+        return calls
+    why = f"the query was started again, since {problem_of(failing)[0]}"
+    return [PendingCall(CallKind.SERVER, "query", "starting again", 1, 0.0, 0.0, why=why)]
 
 
 class PendingWatch:
@@ -25,6 +35,7 @@ class PendingWatch:
         show: is called with the sentences on them after each look at which there are some, or were some before.
         announce: is called with the sentence on a call that is new.
         clock: monotonic clock, in seconds.
+        report: is called with the calls after each look, also if there are none.
     """
 
     def __init__(
@@ -33,8 +44,10 @@ class PendingWatch:
         show: Callable[[Sequence[str]], None],
         announce: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        report: Callable[[Sequence[PendingCall]], None] = lambda _: None,
     ) -> None:
         self._pending, self._show, self._announce, self._clock = pending, show, announce, clock
+        self._report = report
         self._announced: dict[str, float] = {}
         self._message_times: list[float] = []
         self._has_shown = False
@@ -44,6 +57,7 @@ class PendingWatch:
     def look(self) -> None:
         """Look once."""
         found, now = self._pending(), self._clock()
+        self._report(found)
         if found or self._has_shown:
             self._show([str(call) for call in found])
         self._has_shown = bool(found)

@@ -90,6 +90,36 @@ def test_a_query_is_ready_when_its_executors_run_and_the_first_batch_has_finishe
     assert started.condition("Ready").status == "True"
 
 
+KAFKA = "Kafka at kafka:9092 has not answered while finding new records"
+
+
+def test_a_first_batch_that_waits_for_a_broker_says_so_until_it_answers(started):
+    started.executor(0)
+    began = "the driver's first batch has not finished"
+    assert started.condition("Ready").message == began
+    started.driver_waits(KAFKA)
+    ready = started.condition("Ready")
+    assert (ready.reason, ready.message) == ("FirstBatch", f"{began}; {KAFKA}, since {stamp(started.time)}")
+    started.driver_waits()
+    assert started.condition("Ready").message == began
+
+
+def test_a_driver_that_is_ready_says_what_it_waits_for_and_stays_ready(healthy):
+    since = healthy.condition("Ready").last_transition_time
+    healthy.driver_waits(KAFKA)
+    ready = healthy.condition("Ready")
+    assert (ready.status, ready.message) == ("True", f"the driver is ready; {KAFKA}, since {stamp(healthy.time)}")
+    assert ready.last_transition_time == since
+    healthy.driver_waits()
+    assert healthy.condition("Ready").message == "the driver is ready"
+
+
+def test_what_the_driver_of_an_earlier_pod_waited_for_is_not_that_of_this_one(started):
+    started.executor(0)
+    started.driver_waits(KAFKA, pod="pod 0")
+    assert started.condition("Ready").message == "the driver's first batch has not finished"
+
+
 def test_pods_that_spark_replaces_after_a_while_are_still_pending(started):
     pod = pends(started, 0)
     started.pass_time(minutes=3)

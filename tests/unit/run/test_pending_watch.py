@@ -4,8 +4,9 @@ import threading
 from dataclasses import replace
 
 from lab.waiting import wait_until
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pending import CallKind, PendingCall
-from millrace_jobs.run.pending_watch import PendingWatch
+from millrace_jobs.run.pending_watch import PendingWatch, or_failure
 
 STUCK = PendingCall(CallKind.CODE, "function a:b", "computing", 1, 21.0, 21.0)
 SILENT = PendingCall(CallKind.SERVER, "Kafka at b:9092", "reading", 1, 11.0, 11.0, why="Kafka at b:9092 is away")
@@ -36,6 +37,19 @@ def test_a_call_is_announced_once_and_shown_while_it_lasts():
     sentence = "the function a:b has not returned for {} s while computing"
     assert run.said == [sentence.format(21)]
     assert run.shown == [[sentence.format(21)], [sentence.format(26)], []]
+
+
+def test_every_look_is_reported_and_why_a_query_starts_again_stands_for_the_calls():
+    reported, calls = [], [(), (SILENT,), ()]
+    watch = PendingWatch(lambda: calls.pop(0), lambda _: None, lambda _: None, report=reported.append)
+    for _ in range(3):
+        watch.look()
+    assert reported == [(), (SILENT,), ()]
+    failing = MillraceError(Problem("Kafka at b:9092 cannot be reached", "start it"))
+    assert or_failure((), None) == ()
+    assert or_failure((SILENT,), failing) == (SILENT,)
+    (again,) = or_failure((), failing)
+    assert again.reason == "the query was started again, since Kafka at b:9092 cannot be reached"
 
 
 def test_the_attempts_of_a_task_are_one_message():
