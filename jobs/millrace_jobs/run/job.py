@@ -52,7 +52,7 @@ from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
-from millrace_jobs.run.pending_watch import PendingWatch, or_failure
+from millrace_jobs.run.pending_watch import PendingWatch
 from millrace_jobs.run.plans import AutoPlans, advice_on, first_plan, followed_plans, given_plans, plan_origin
 from millrace_jobs.run.platform import OneProcess, Platform
 from millrace_jobs.run.prepared_query import PreparedQuery, checked_query, prepare_query
@@ -351,8 +351,7 @@ class Job:
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
-            watched = self._pending, observer.display.waits, observer.note
-            with PendingWatch(*watched, report=lambda calls: self.platform.waits(or_failure(calls, self._failing()))):
+            with PendingWatch(self._pending, observer.display.waits, observer.note, self.platform.waits, self._failing):
                 outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)

@@ -34,8 +34,9 @@ class PendingWatch:
         pending: returns the calls that last now.
         show: is called with the sentences on them after each look at which there are some, or were some before.
         announce: is called with the sentence on a call that is new.
+        report: is called after each look with the calls, also if there are none, or with a failure in their place.
+        failing: returns why the query was started again, until it computes.
         clock: monotonic clock, in seconds.
-        report: is called with the calls after each look, also if there are none.
     """
 
     def __init__(
@@ -43,11 +44,12 @@ class PendingWatch:
         pending: Callable[[], Sequence[PendingCall]],
         show: Callable[[Sequence[str]], None],
         announce: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
         report: Callable[[Sequence[PendingCall]], None] = lambda _: None,
+        failing: Callable[[], MillraceError | None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pending, self._show, self._announce, self._clock = pending, show, announce, clock
-        self._report = report
+        self._report, self._failing = report, failing
         self._announced: dict[str, float] = {}
         self._message_times: list[float] = []
         self._has_shown = False
@@ -57,7 +59,7 @@ class PendingWatch:
     def look(self) -> None:
         """Look once."""
         found, now = self._pending(), self._clock()
-        self._report(found)
+        self._report(or_failure(found, self._failing()))
         if found or self._has_shown:
             self._show([str(call) for call in found])
         self._has_shown = bool(found)

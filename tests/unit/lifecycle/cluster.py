@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import yaml
 
-from millrace_api.model.driver_waits import WAITS_KEY, DriverWait, DriverWaits
+from millrace_api.model.driver_waits import WAITS_KEY
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
@@ -324,21 +324,6 @@ class Cluster:
         )
         held["data"][APPLIED_KEY] = applied.to_json()
         return self._changed(held)
-
-    def driver_waits(self, *texts, pod=None):
-        """Report that the driver waits for these, as the driver of the pod with this uid; no text takes it back."""
-        held, since = self.objects["ConfigMap", f"{KEY.name}-plan"], stamp(self.time)
-        waits = tuple(DriverWait(time=since, text=text) for text in texts)
-        held["data"].pop(WAITS_KEY, None)
-        if waits:
-            held["data"][WAITS_KEY] = DriverWaits(pod=pod or self.pod["metadata"]["uid"], waits=waits).to_json()
-        self._changed(held)
-        return self.settle()
-
-    def pod_is_deleted(self, key=POD):
-        """Delete a pod as a user does, which ends at once."""
-        self.reconciler.observations.object_gone(self.objects.pop(key))
-        return self.settle()
 
     def pod_fails(self, message="", code=1, reason="Error", restarts=1, key=POD):
         """End the pod's container. Kubernetes waits before it restarts the container."""

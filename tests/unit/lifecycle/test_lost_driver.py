@@ -28,7 +28,8 @@ def shown(cluster):
 
 
 def test_a_driver_whose_pod_is_deleted_is_being_replaced_until_its_first_batch(running):
-    running.pod_is_deleted()
+    running.reconciler.observations.object_gone(running.objects.pop(POD))
+    running.settle()
     assert shown(running) == ("False", "DriverLost", f"{LOST}: the driver is starting")
     assert running.status.phase == "Deploying"
     assert (False, "DriverLost") in running.events

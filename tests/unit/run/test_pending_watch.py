@@ -6,7 +6,7 @@ from dataclasses import replace
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pending import CallKind, PendingCall
-from millrace_jobs.run.pending_watch import PendingWatch, or_failure
+from millrace_jobs.run.pending_watch import PendingWatch
 
 STUCK = PendingCall(CallKind.CODE, "function a:b", "computing", 1, 21.0, 21.0)
 SILENT = PendingCall(CallKind.SERVER, "Kafka at b:9092", "reading", 1, 11.0, 11.0, why="Kafka at b:9092 is away")
@@ -18,7 +18,7 @@ class Run:
     def __init__(self):
         self.now, self.calls = 1000.0, ()
         self.shown, self.said = [], []
-        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, lambda: self.now)
+        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, clock=lambda: self.now)
 
     def look(self, *calls, later=5.0):
         self.now += later
@@ -45,10 +45,13 @@ def test_every_look_is_reported_and_why_a_query_starts_again_stands_for_the_call
     for _ in range(3):
         watch.look()
     assert reported == [(), (SILENT,), ()]
-    failing = MillraceError(Problem("Kafka at b:9092 cannot be reached", "start it"))
-    assert or_failure((), None) == ()
-    assert or_failure((SILENT,), failing) == (SILENT,)
-    (again,) = or_failure((), failing)
+    failing, calls = MillraceError(Problem("Kafka at b:9092 cannot be reached", "start it")), [(SILENT,), ()]
+    ignored = [lambda _: None] * 2
+    watch = PendingWatch(lambda: calls.pop(0), *ignored, report=reported.append, failing=lambda: failing)
+    watch.look()
+    watch.look()
+    *_, silent, (again,) = reported
+    assert silent == (SILENT,)
     assert again.reason == "the query was started again, since Kafka at b:9092 cannot be reached"
 
 
