@@ -8,13 +8,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 
-from millrace_jobs.pending import LOOK_SECONDS, PendingCall
+from millrace_api.errors import MillraceError
+from millrace_jobs.page.history import problem_of
+from millrace_jobs.pending import LOOK_SECONDS, CallKind, PendingCall
 
 _FORGET_SECONDS = 120.0
 """Seconds after which a call that lasts again is announced again: four attempts of one task are not four messages."""
 
 _MOST_MESSAGES, _MESSAGES_SECONDS = 10, 60.0
 """How many messages there are at most in so many seconds; what is left is announced later if it still lasts."""
+
+
+def or_failure(calls: Sequence[PendingCall], failing: MillraceError | None) -> Sequence[PendingCall]:
+    """Return the calls that last; without one, why the query was started again, as long as it does not compute."""
+    if calls or failing is None:
+        return calls
+    why = f"the query was started again, since {problem_of(failing)[0]}"
+    return [PendingCall(CallKind.SERVER, "query", "starting again", 1, 0.0, 0.0, why=why)]
 
 
 class PendingWatch:
@@ -24,6 +34,8 @@ class PendingWatch:
         pending: returns the calls that last now.
         show: is called with the sentences on them after each look at which there are some, or were some before.
         announce: is called with the sentence on a call that is new.
+        report: is called after each look with the calls, also if there are none, or with a failure in their place.
+        failing: returns why the query was started again, until it computes.
         clock: monotonic clock, in seconds.
     """
 
@@ -32,9 +44,12 @@ class PendingWatch:
         pending: Callable[[], Sequence[PendingCall]],
         show: Callable[[Sequence[str]], None],
         announce: Callable[[str], None],
+        report: Callable[[Sequence[PendingCall]], None] = lambda _: None,
+        failing: Callable[[], MillraceError | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pending, self._show, self._announce, self._clock = pending, show, announce, clock
+        self._report, self._failing = report, failing
         self._announced: dict[str, float] = {}
         self._message_times: list[float] = []
         self._has_shown = False
@@ -44,6 +59,7 @@ class PendingWatch:
     def look(self) -> None:
         """Look once."""
         found, now = self._pending(), self._clock()
+        self._report(or_failure(found, self._failing()))
         if found or self._has_shown:
             self._show([str(call) for call in found])
         self._has_shown = bool(found)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.driver_waits import WAITS_KEY, DriverWait, DriverWaits
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SNAPSHOTS_KEY, SnapshotsReport
@@ -275,6 +276,14 @@ class ObservedQuery:
         data = self._config_map(self.owner.plan).get("data")
         found = _readable(lambda: _running_in((data or {})[RUNNING_VERSION_KEY], self.reports_until))
         return found if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else None
+
+    @cached_property
+    def driver_waits(self) -> tuple[DriverWait, ...]:
+        """The calls that last in this pod's driver, as it reports them; empty without a readable report."""
+        pod = self.objects.get(("Pod", self.owner.driver_pod))
+        data = self._config_map(self.owner.plan).get("data")
+        found = _readable(lambda: DriverWaits.from_json((data or {})[WAITS_KEY]))
+        return found.waits if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else ()
 
     @property
     def next_version(self) -> str:

@@ -32,12 +32,16 @@ _STATES: Mapping[str, str] = {
     ReadyReason.SUSPENDED: "Suspended",
     ReadyReason.DRAINING: "Stopping",
     ReadyReason.DEPLOYING: "Deploying",
+    ReadyReason.DRIVER_LOST: "Driver is replaced",
     ReadyReason.FIRST_BATCH: "First batch is running",
     ReadyReason.DELETING: "Being deleted",
 }
 """Titles of states that are no trouble."""
 
 _LOG = "read the driver's log by `millrace logs {name} -n {namespace} --previous` and correct the cause"
+_AWAITED = (
+    "see that it runs and can be reached; the query goes on by itself. `millrace logs {name} -n {namespace}` has more"
+)
 _TROUBLE: Mapping[str, tuple[str, str]] = {
     ReadyReason.INVALID_QUERY: ("Spec is invalid", "correct the spec; `millrace validate FILE` checks a file"),
     ReadyReason.NOT_ALLOWED: (
@@ -127,6 +131,11 @@ def _ready(view: QueryView, now: datetime) -> Iterator[PageFinding]:
             reason = f"no operator has observed it in {age(view.created, now)}"
             yield PageFinding(Severity.WARNING, "Not observed", reason, "check that an operator watches its namespace")
         return
+    waits = ready.message.partition("; ")[2]
+    if ready.reason in (ReadyReason.RUNNING, ReadyReason.FIRST_BATCH) and waits:
+        title = "Driver waits" if ready.reason == ReadyReason.RUNNING else "First batch waits"
+        yield PageFinding(Severity.WARNING, title, waits.rstrip(". "), _with_names(_AWAITED, view))
+        return
     if ready.status is ConditionStatus.TRUE:
         return
     if ready.reason in _TROUBLE:
@@ -136,7 +145,7 @@ def _ready(view: QueryView, now: datetime) -> Iterator[PageFinding]:
         severe = failing or (view.status.phase is not Phase.RUNNING and ready.reason != ReadyReason.WAITING)
         severity = Severity.FAILURE if severe else Severity.WARNING
         yield PageFinding(severity, title, _said(ready), _with_names(remedy, view))
-    elif ready.reason in (ReadyReason.DEPLOYING, ReadyReason.FIRST_BATCH):
+    elif ready.reason in (ReadyReason.DEPLOYING, ReadyReason.DRIVER_LOST, ReadyReason.FIRST_BATCH):
         if _seconds_since(ready.last_transition_time, now) > HEALTH_DEADLINE.total_seconds():
             reason = f"not ready for {age(ready.last_transition_time, now)}: {_said(ready)}"
             remedy = "see what the driver waits for by `millrace logs {name} -n {namespace}`"

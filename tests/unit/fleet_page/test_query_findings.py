@@ -53,6 +53,33 @@ def test_figures_of_long_batches_are_not_old_before_a_few_have_ended():
     assert verdict(reported, NOW + timedelta(minutes=35)).title == "Figures are old"
 
 
+KAFKA = "Kafka at kafka:9092 has not answered while finding new records, since 2026-01-31T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "title"),
+    [
+        (
+            "Deploying",
+            ("False", "FirstBatch", f"the driver's first batch has not finished; {KAFKA}"),
+            "First batch waits",
+        ),
+        ("Running", ("True", "Running", f"the driver is ready; {KAFKA}"), "Driver waits"),
+    ],
+)
+def test_a_driver_that_waits_for_a_broker_says_so_and_what_to_do(phase, ready, title):
+    first = verdict(status(phase, conditions=[condition("Ready", *ready)]))
+    assert (first.severity, first.title, first.reason) == (Severity.WARNING, title, KAFKA)
+    assert "`millrace logs fares -n cabs`" in first.remedy
+
+
+def test_a_driver_that_was_lost_is_replaced_and_that_is_no_trouble_for_some_minutes():
+    said = "the driver's pod was deleted, or lost with its node, and another one goes on from the checkpoint"
+    lost = status("Deploying", conditions=[condition("Ready", "False", "DriverLost", said, ago(minutes=1))])
+    assert (verdict(lost).severity, verdict(lost).title) == (Severity.NOTE, "Driver is replaced")
+    assert verdict(lost, NOW + timedelta(minutes=20)).title == "Does not become ready"
+
+
 def test_a_failing_query_says_why_and_which_log_to_read():
     first = verdict(FAILING)
     assert (first.severity, first.title) == (Severity.FAILURE, "Failing and starting again")

@@ -4,6 +4,7 @@ import threading
 from dataclasses import replace
 
 from lab.waiting import wait_until
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.run.pending_watch import PendingWatch
 
@@ -17,7 +18,7 @@ class Run:
     def __init__(self):
         self.now, self.calls = 1000.0, ()
         self.shown, self.said = [], []
-        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, lambda: self.now)
+        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, clock=lambda: self.now)
 
     def look(self, *calls, later=5.0):
         self.now += later
@@ -36,6 +37,22 @@ def test_a_call_is_announced_once_and_shown_while_it_lasts():
     sentence = "the function a:b has not returned for {} s while computing"
     assert run.said == [sentence.format(21)]
     assert run.shown == [[sentence.format(21)], [sentence.format(26)], []]
+
+
+def test_every_look_is_reported_and_why_a_query_starts_again_stands_for_the_calls():
+    reported, calls = [], [(), (SILENT,), ()]
+    watch = PendingWatch(lambda: calls.pop(0), lambda _: None, lambda _: None, report=reported.append)
+    for _ in range(3):
+        watch.look()
+    assert reported == [(), (SILENT,), ()]
+    failing, calls = MillraceError(Problem("Kafka at b:9092 cannot be reached", "start it")), [(SILENT,), ()]
+    ignored = [lambda _: None] * 2
+    watch = PendingWatch(lambda: calls.pop(0), *ignored, report=reported.append, failing=lambda: failing)
+    watch.look()
+    watch.look()
+    *_, silent, (again,) = reported
+    assert silent == (SILENT,)
+    assert again.reason == "the query was started again, since Kafka at b:9092 cannot be reached"
 
 
 def test_the_attempts_of_a_task_are_one_message():

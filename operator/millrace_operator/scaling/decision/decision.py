@@ -252,7 +252,8 @@ def observed_load(decision: Decision) -> str:
     text = f"W was {inputs.utilization:.2f} (batches took {seconds:.2f} s, the interval is {inputs.interval:g} s)"
     text += f", and {inputs.arrival:,.0f} records/s arrive"
     if inputs.growth is not None and abs(inputs.growth) >= 0.005:
-        text += f", {abs(inputs.growth):.0%} {'more' if inputs.growth > 0 else 'less'} than at the last change"
+        share = f"{abs(inputs.growth):.0%} {'more' if inputs.growth > 0 else 'less'} than"
+        text += f", {from_before(inputs) or share} at the last change"
     if inputs.at_arrival > inputs.batches_at_arrival:
         text += f", which take {inputs.at_arrival:.0%} of the replicas' time"
     if inputs.lag:
@@ -260,6 +261,17 @@ def observed_load(decision: Decision) -> str:
     if inputs.demand > inputs.arrival * 1.005:
         text += f"; the plan is for {inputs.demand:,.0f}"
     return text
+
+
+def from_before(inputs: Inputs) -> str:
+    """Return what an arrival rate has grown from, as ``up from 20``; empty unless it has more than doubled.
+
+    Above that, a share says less and less: a query that was changed before its records came has grown by 2062%.
+    """
+    if inputs.growth is None or inputs.growth <= 1:
+        return ""
+    before = inputs.arrival / (1 + inputs.growth)
+    return f"up from {before:,.0f}" if before >= 10 else f"up from {before:.2g}"
 
 
 def _arrow(decision: Decision) -> str:

@@ -24,6 +24,16 @@ function insert(fresh) {
   document.getElementById("main").insertBefore(fresh, next && document.getElementById(next.id));
 }
 
+// Names the time of what is shown beside each heading; the next answer replaces the sections, and this with them.
+function date(time) {
+  for (const each of document.querySelectorAll("[data-live] > h2:not(:has(.as-of)), .verdict:not(.failure) h2")) {
+    const of = document.createElement("span");
+    of.className = "as-of";
+    of.textContent = ` as of ${time} UTC`;
+    each.append(of);
+  }
+}
+
 async function update() {
   if (document.hidden) return;
   try {
@@ -44,8 +54,11 @@ async function update() {
     const title = document.getElementById("verdict-title").textContent;
     if (title !== before) announce.textContent = title;
   } catch {
-    if (!document.body.classList.contains("stale"))
+    if (!document.body.classList.contains("stale")) {
+      const shown = /\d\d:\d\d:\d\d/.exec(updates.textContent);
+      if (shown) date(shown[0]);
       updates.textContent = `No answer since ${new Date().toISOString().slice(11, 19)} UTC: ${LOST}`;
+    }
     document.body.classList.add("stale");
   }
 }
