@@ -124,6 +124,18 @@ INVALID = (
     Invalid(MINIMAL, 12, "  scaling: {mode: Auto}", 'Unsupported value: "Auto"'),
     Invalid(MINIMAL, 12, "  scaling: {target: 0}", "spec.scaling.target"),
     Invalid(MINIMAL, 12, "  scaling: {grace: -1}", "spec.scaling.grace"),
+    Invalid(
+        MINIMAL,
+        12,
+        "  scaling: {schedule: [{start: '0 8 * * *', duration: 1h, minExecutors: 9}]}",
+        "a minimum of scaling.schedule is more than executors.max",
+    ),
+    Invalid(
+        MINIMAL,
+        12,
+        "  scaling: {schedule: [{start: '0 8 * *', duration: 1h, minExecutors: 2}]}",
+        "spec.scaling.schedule[0].start",
+    ),
     Invalid(MINIMAL, 12, "  checkpoint: {uri: out}", "spec.checkpoint.uri"),
     Invalid(MINIMAL, 12, "  sparkConf: {spark.ui.enabled: true}", "spec.sparkConf"),
     Invalid(MINIMAL, 12, "  labels: {-team: a}", "a label has a key that Kubernetes does not take"),

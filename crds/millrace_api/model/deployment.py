@@ -11,6 +11,7 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
 from millrace_api.model.functions import PYTHON_PATH
+from millrace_api.model.schedule import ScheduledMinimum
 from millrace_api.model.values import ByteSize, Cores, Count, Flag, Number, Parameters, PositiveDuration, Text, Uri
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
@@ -246,6 +247,12 @@ class Scaling(Model):
     )
     grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _DECISION] = Field(
         default=6, description="Number of batches after a change for which nothing is decided."
+    )
+    schedule: Annotated[tuple[ScheduledMinimum, ...] | None, _BOUND] = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Minimums of executors that hold at times, such as before a peak of every morning.",
     )
 
 

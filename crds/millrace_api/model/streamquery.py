@@ -28,6 +28,7 @@ from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
+from millrace_api.model.schedule import WITHIN_MAXIMUM
 from millrace_api.model.scheduling import SchedulingSpec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
@@ -270,6 +271,7 @@ class Spec(Model):
             f"name.matches('^{SOURCE_NAME}$'))",
             None,  # the type of the keys says it
         ),
+        WITHIN_MAXIMUM,
         Rule(
             "placement Dedicated needs kafka sources",
             "write partitioner.placement: Inline, or read from kafka",

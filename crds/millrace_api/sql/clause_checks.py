@@ -38,8 +38,9 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
             name = f":{node.this}" if node.this else "?"
             yield Problem(f"the SQL has the parameter {name}, which has no value", "write the value itself")
         elif isinstance(node, exp.Table) and node.args.get("version") is not None:
-            message = f"the source {node.name} has no earlier versions"
-            yield problem_at(text, start_of(node.this), message, f"write FROM {node.name}")
+            message = f"the source {node.name} is read AS OF a version or a time, which is not possible"
+            hint = "leave AS OF out: a join with a table takes its version at the event time of each record"
+            yield problem_at(text, start_of(node.this), message, hint)
 
 
 def _has_window(qualify: exp.Qualify) -> bool:

@@ -42,7 +42,7 @@ _OPERATOR_PARTS = {
     "executors": {"podTemplate", "maxMemory", "initial"},
     "parallelism": {"initial", "min"},
     "partitioner": {"pod", "replicas"},
-    "scaling": {"mode", "window", "grace"},
+    "scaling": {"mode", "window", "grace", "schedule"},
     "lookups": {"namespaces"},
 }
 """Parts of further fields that only the operator uses, such as numbers that the plan gives to the driver."""

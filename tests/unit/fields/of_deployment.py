@@ -36,6 +36,7 @@ from millrace_operator.lifecycle.autoscaling.scaling_inputs import (
     bounds_of,
     settings_of,
     shape_of,
+    situation_of,
     state_partitions,
     weighs_placements,
 )
@@ -177,6 +178,15 @@ def revised(asked: StreamQuery) -> object:
 def scaling(asked: StreamQuery) -> object:
     """Return the settings of scaling."""
     return settings_of(asked.spec)
+
+
+def scheduled(asked: StreamQuery) -> object:
+    """Return the minimum of executors that the schedule asks for in each hour of a day."""
+    hours = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
+    cluster = deployed(asked)
+    observed = cluster.reconciler.observations.of(KEY)
+    plan = Plan.initial(asked.spec)
+    return [situation_of(observed, asked.spec, plan, hour).scheduled_minimum for hour in hours]
 
 
 def scaling_shown(asked: StreamQuery) -> object:
@@ -362,6 +372,20 @@ def of_snapshots() -> Iterator[Probe]:
     yield from probes(base, orders, "spec.snapshots", **parts)
 
 
+def of_schedules() -> Iterator[Probe]:
+    """Yield the probes of minimums of executors that hold at times."""
+    noon = {"start": "0 12 * * *", "duration": "1h", "minExecutors": 3}
+    yield Probe("spec.scaling.schedule", ON_CLUSTER, (ABSENT, [noon]), scheduled)
+    base = written(ON_CLUSTER, "spec.scaling", {"schedule": [noon]})
+    parts = {
+        "start": ("0 12 * * *", "0 6 * * *"),
+        "duration": ("1h", "2h"),
+        "timeZone": ("UTC", "Europe/Oslo"),
+        "minExecutors": (3, 4),
+    }
+    yield from probes(base, scheduled, "spec.scaling.schedule[]", **parts)
+
+
 def of_deployment() -> Iterator[Probe]:
     """Yield the probes of everything but sources, query and sinks."""
     yield from of_plan()
@@ -376,6 +400,7 @@ def of_deployment() -> Iterator[Probe]:
         window=(6, 7),
         grace=(6, 0),
     )
+    yield from of_schedules()
     yield Probe("spec.scaling.mode", ON_CLUSTER, ("Active", "Advise", "Off"), scaling_shown)
     yield Probe("spec.scaling.target", ON_CLUSTER, (0.9, 0.8), admission)
     yield Probe("spec.batchInterval", ON_CLUSTER, ("2s", "4s"), admission)

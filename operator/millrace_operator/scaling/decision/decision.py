@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """A step did not help and is taken back."""
     OUT_OF_BOUNDS = "OutOfBounds"
     """The plan was outside the bounds, which have changed."""
+    SCHEDULED = "Scheduled"
+    """The plan has the minimum of executors that spec.scaling.schedule asks for now."""
     TO_DEDICATED = "ToDedicated"
     """With placement Auto: replicas in pods of their own are expected to take fewer cores than the batch does."""
     TO_INLINE = "ToInline"
@@ -63,6 +65,7 @@ class Situation:
         replicas_ready: such pods that are ready; None if unknown.
         applied_epoch: epoch of the last plan that the driver has acknowledged; None before the first.
         quota_reason: which quota allows no more executors, and why; may be empty.
+        scheduled_minimum: executors that the user's schedule asks for at ``now``; 0 if it asks for none.
     """
 
     now: float
@@ -78,6 +81,7 @@ class Situation:
     replicas_ready: int | None = None
     applied_epoch: int | None = None
     quota_reason: str = ""
+    scheduled_minimum: int = 0
 
     @property
     def exceeds_quota(self) -> bool:
@@ -198,6 +202,8 @@ def sentence(decision: Decision, settings: Settings) -> str:
         return f"Nothing is decided, since the metrics cannot be relied on ({decision.detail})."
     if decision.reason is Reason.OUT_OF_BOUNDS:
         return f"{_arrow(decision)}, since the bounds have changed."
+    if decision.reason is Reason.SCHEDULED:
+        return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail} now."
     if decision.reason is Reason.UNDONE and decision.outcome is not None:
         return f"{_arrow(decision)}: {_no_help(decision.outcome)}."
     return f"{observed_load(decision)}: {_conclusion(decision, settings)}."
