@@ -34,10 +34,10 @@ FILES = "_data/records"
 
 COUNTS = "SELECT name, count(*) AS records FROM records GROUP BY name"
 MANY_COUNTS = f"""
-SELECT name, {", ".join(f"sum(CASE WHEN length(name) = {n} THEN 1 ELSE 0 END) AS of_{n}" for n in range(60))}
+SELECT name, {", ".join(f"sum(CASE WHEN length(name) = {n} THEN 1 ELSE 0 END) AS of_{n}" for n in range(30))}
 FROM records GROUP BY name
 """
-"""Of sixty results: Spark plans them for every batch again, for much longer than it takes to count them."""
+"""Of thirty results: Spark plans them for every batch again, for much longer than it takes to count them."""
 
 
 def waiting(**seconds: float) -> dict[str, Any]:
