@@ -276,12 +276,14 @@ def scale_in(case: Case) -> Decision:
 
 
 def _certain(case: Case, search: Search) -> Mask:
-    """Return the candidates with fewer cores that certainly meet the need.
+    """Return the candidates with fewer cores that certainly meet the need; at rest, all of them, as no batch runs.
 
     If batches never ran on so few executors, W must also be at most the target when cores have their usual effect.
     """
     fewer: Mask = search.cores < search.cores[0]
-    if case.at_rest or not case.on(Guard.UNCERTAIN):
+    if case.at_rest:
+        return fewer
+    if not case.on(Guard.UNCERTAIN):
         return fewer & search.likely
     known: Mask = (search.executors >= case.tried.low) | (search.usual <= case.settings.target)
     return fewer & search.fits & ~search.wide & known
