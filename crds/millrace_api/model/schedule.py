@@ -1,9 +1,10 @@
-"""Times for which a query has more executors than its load asks for: those of a calendar, by cron expressions."""
+"""Times at which a query has more executors than its load asks for: those of a calendar, by cron expressions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
@@ -14,6 +15,12 @@ from millrace_api.model.base import Model, Rule, problem
 from millrace_api.model.values import Count, PositiveDuration, TextValue, quoted
 
 _FIELD = "[0-9A-Za-z*,/#-]+"
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+"""The next start of an expression that has none."""
+
+_KEPT = 4096
+"""Expressions whose checks and next starts are remembered."""
 
 
 class CronExpression(TextValue):
@@ -28,17 +35,9 @@ class CronExpression(TextValue):
     def __new__(cls, text: str) -> Self:
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         value = super().__new__(cls, text)
-        try:
-            CronSim(value, datetime.now(UTC))
-        except CronSimError as error:
-            raise problem(
-                f"{quoted(text)} is not {cls.what}: {str(error)[:1].lower()}{str(error)[1:]}", cls.hint
-            ) from None
+        if wrong := _wrong_with(text):
+            raise problem(f"{quoted(text)} is not {cls.what}: {wrong}", cls.hint)
         return value
-
-    def last(self, now: datetime) -> datetime | None:
-        """Return the last of its times up to ``now``, in the time zone of ``now``; None if there is none."""
-        return next(CronSim(self, now + timedelta(microseconds=1), reverse=True), None)
 
 
 class TimeZone(TextValue):
@@ -61,28 +60,62 @@ class TimeZone(TextValue):
 
 
 class ScheduledMinimum(Model):
-    """A minimum of executors for some time, again and again."""
+    """A minimum number of executors during recurring times."""
 
     start: CronExpression = Field(
-        description="When it begins, as a cron expression: minute, hour, day of month, month, day of week.",
+        description="When such a time begins, as a cron expression: minute, hour, day of month, month, day of week.",
         examples=["0 8 * * MON-FRI"],
     )
-    duration: PositiveDuration = Field(description="For how long it holds from then on.", examples=["10h"])
+    duration: PositiveDuration = Field(description="How long it lasts.", examples=["10h"])
     time_zone: TimeZone = Field(default=TimeZone("UTC"), description="Time zone of start, such as Europe/Berlin.")
-    min_executors: Count = Field(description="Minimum number of executors meanwhile.", examples=[4])
+    min_executors: Count = Field(description="Minimum number of executors during that time.", examples=[4])
 
     def holds(self, now: datetime) -> bool:
-        """Return whether it holds at ``now``, which has a time zone.
-
-        A start that a change to summer time skips is at the moment of that change.
-        """
-        start = self.start.last(now.astimezone(ZoneInfo(self.time_zone)))
-        return start is not None and now - start.astimezone(UTC) < self.duration.timedelta
+        """Return whether it holds at ``now``, which has a time zone: from a start on, for the duration."""
+        began_after = now.astimezone(UTC) - self.duration.timedelta
+        return _starts(self.start, self.time_zone, self.duration).first_after(began_after) <= now
 
 
 def scheduled_minimum(schedule: Sequence[ScheduledMinimum] | None, now: datetime) -> int:
     """Return the largest of the minimums that hold at ``now``; 0 if none does."""
     return max((each.min_executors for each in schedule or () if each.holds(now)), default=0)
+
+
+class _Starts:
+    """The first start after a time that goes on; it is searched for again once the time has passed it.
+
+    A search may take tens of milliseconds, as for a fifth Monday in February, and is needed every few seconds.
+    """
+
+    def __init__(self, expression: str, zone: str) -> None:
+        self._expression, self._zone = expression, ZoneInfo(zone)
+        self._known = (_NEVER, _NEVER)  # a time, and the first start after it
+
+    def first_after(self, time: datetime) -> datetime:
+        """Return the first start after ``time``, in UTC; ``_NEVER`` if there is none within 50 years."""
+        since, found = self._known
+        if not since <= time < found:
+            local = time.astimezone(self._zone).replace(fold=0)  # of an hour that comes twice, the first one
+            starts = (each.astimezone(UTC) for each in CronSim(self._expression, local))
+            found = next((each for each in starts if each > time), _NEVER)
+            self._known = time, found
+        return found
+
+
+@lru_cache(_KEPT)
+def _starts(expression: str, zone: str, duration: str) -> _Starts:
+    """Return the starts for entries with this duration: all of these search from the same time on."""
+    return _Starts(expression, zone)
+
+
+@lru_cache(_KEPT)
+def _wrong_with(expression: str) -> str:
+    """Return what is wrong with a cron expression; empty if nothing is."""
+    try:
+        first = next(CronSim(expression, datetime.now(UTC)), None)
+    except CronSimError as error:
+        return f"{str(error)[:1].lower()}{str(error)[1:]}"
+    return "no day is both that day of the month and of the week" if first is None else ""
 
 
 def _within_maximum(spec: Any) -> bool:

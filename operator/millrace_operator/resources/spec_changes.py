@@ -87,10 +87,16 @@ def with_in_place(spec: Spec, wanted: Spec) -> Spec:
     whole = _with_values(spec, fields, source)
     if whole is not None:
         return whole
-    for part in dict.fromkeys(field.partition(".")[0] for field in fields):
-        of_part = [field for field in fields if field.partition(".")[0] == part]
-        spec = _with_values(spec, of_part, source) or spec
-    return spec
+    left = list(dict.fromkeys(field.partition(".")[0] for field in fields))
+    while True:  # one part may go with the spec only once another is taken
+        for part in left:
+            taken = _with_values(spec, [field for field in fields if field.partition(".")[0] == part], source)
+            if taken is not None:
+                spec = taken
+                left.remove(part)
+                break
+        else:
+            return spec
 
 
 def _with_values(spec: Spec, fields: Iterable[str], source: Mapping[str, Any]) -> Spec | None:

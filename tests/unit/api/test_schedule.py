@@ -61,6 +61,26 @@ def test_a_start_that_the_change_to_summer_time_skips_is_at_the_change():
     assert minimum(at("2026-03-29 03:30"), **skipped) == 0
 
 
+@pytest.mark.parametrize("minute", [0, 10, 29])
+def test_a_minimum_goes_on_while_the_clock_is_set_back(minute):
+    """It began at half past two, and at three it was two o'clock again."""
+    night = {"start": "30 2 * * *", "duration": "3h"}
+    assert minimum(at(f"2026-10-25 02:{minute:02}").replace(fold=0), **night) == 0
+    assert minimum(at(f"2026-10-25 02:{minute:02}").replace(fold=1), **night) == 4
+    assert minimum(at("2026-10-25 02:59").replace(fold=0), **night) == 4
+    assert minimum(at("2026-10-25 04:29"), **night) == 4
+    assert minimum(at("2026-10-25 04:30"), **night) == 0
+
+
+def test_what_holds_does_not_depend_on_what_was_asked_before():
+    """The next start is remembered; a clock that is set back searches again."""
+    friday = at("2026-11-27 06:00")
+    forwards = [minimum(friday + timedelta(minutes=15 * each)) for each in range(480)]
+    backwards = [minimum(friday + timedelta(minutes=15 * each)) for each in reversed(range(480))]
+    assert backwards == forwards[::-1]
+    assert forwards.count(4) == 3 * 40  # three working days of ten hours
+
+
 def test_a_minimum_that_begins_again_before_it_ends_holds_without_end():
     hourly = {"start": "0 * * * *", "duration": "90m"}
     assert {minimum(at("2026-11-30 00:00") + timedelta(minutes=each), **hourly) for each in range(180)} == {4}
@@ -101,6 +121,7 @@ def test_a_weekly_minimum_holds_where_counting_days_says_so(minute, hour, weekda
         ({"start": "61 8 * * 1"}, '"61 8 * * 1" is not a cron expression: bad minute; write minute, hour,'),
         ({"start": "0 8 30 2 *"}, '"0 8 30 2 *" is not a cron expression: bad day-of-month;'),
         ({"start": "@daily"}, '"@daily" is not a cron expression; write'),
+        ({"start": "0 0 */31 * 1#5"}, "is not a cron expression: no day is both that day of the month and of the week"),
         ({"start": "0 8 * *"}, "is not a cron expression; write"),
         ({"duration": "0h"}, '"0h" is not a duration longer than zero'),
         ({"timeZone": "Berlin"}, '"Berlin" is not a time zone; write a name of the IANA database'),

@@ -1,6 +1,8 @@
 """A minimum of executors that the user's schedule asks for."""
 
-from millrace_operator.scaling.decision.decision import Reason
+from dataclasses import replace
+
+from millrace_operator.scaling.decision.decision import Reason, Situation
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
 from unit.scaling.deciding import BOUNDS, SETTINGS, HandMade, Shape
@@ -44,8 +46,24 @@ def test_a_schedule_asks_for_no_more_than_the_maximum():
     assert job.step(mind, scheduled_minimum=100).plan.executors == BOUNDS.executors.high
 
 
+def test_a_quota_limits_what_is_scheduled_and_is_named():
+    mind, job = quiet()
+    decision = job.step(mind, scheduled_minimum=5, executors_quota=3)
+    assert (decision.reason, decision.guard, decision.plan.executors) == (Reason.SCHEDULED, Guard.QUOTA, 3)
+    assert decision.sentence.endswith("schedule asks for 5 executors now, and the quota allows 3 executors.")
+
+
+def test_executors_come_without_metrics_and_none_is_released_until_there_are_some():
+    mind, job = quiet()
+    situation = Situation(0.0, job.plan, 0, 1, scheduled_minimum=4)
+    assert mind.step(None, situation).plan.executors == 4
+    after = replace(situation, now=20_000.0, plan=Shape(4, 2, 2), scheduled_minimum=0)
+    assert mind.step(None, after).reason is Reason.NO_ANSWER
+
+
 def test_nothing_is_scheduled_where_scaling_only_advises_or_is_paused():
     mind, job = quiet(Settings(mode=Mode.ADVISE))
     assert not job.step(mind, scheduled_minimum=5).changed
-    mind, job = quiet()
-    assert not job.step(mind, scheduled_minimum=5, paused=True).changed
+    for pause in ("paused", "scale_out_paused"):
+        mind, job = quiet()
+        assert not job.step(mind, scheduled_minimum=5, **{pause: True}).changed

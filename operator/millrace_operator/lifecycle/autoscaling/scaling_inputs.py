@@ -106,15 +106,13 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
     if observed.applied is not None:
         ready = min(ready, observed.applied.executors_ready)
     room = _room(observed, spec)
-    quota = None if room is None else len(pods) + room.pods
-    scheduled = scheduled_minimum(spec.scaling.schedule, now)
     return Situation(
         now=now.timestamp(),
         plan=shape_of(plan),
         epoch=plan.epoch,
         executors_ready=ready,
         executors_pending_since=min(pending, default=None),
-        executors_quota=quota,
+        executors_quota=None if room is None else len(pods) + room.pods,
         quota_reason="" if room is None else room.why,
         paused=observed.is_set(Annotation.PAUSED),
         scale_in_paused=observed.is_set(Annotation.PAUSED_SCALE_IN),
@@ -122,7 +120,7 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
         dedicated=plan.placement is Placement.DEDICATED,
         replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
         applied_epoch=None if observed.applied is None else observed.applied.epoch,
-        scheduled_minimum=scheduled if quota is None else min(scheduled, quota),
+        scheduled_minimum=scheduled_minimum(spec.scaling.schedule, now),
     )
 
 

@@ -84,6 +84,14 @@ class Situation:
     scheduled_minimum: int = 0
 
     @property
+    def minimum_now(self) -> int:
+        """The executors of the schedule, as far as the quota and a pause of scaling out allow them."""
+        least = self.scheduled_minimum
+        if self.executors_quota is not None:
+            least = min(least, self.executors_quota)
+        return min(least, self.plan.executors) if self.scale_out_paused else least
+
+    @property
     def exceeds_quota(self) -> bool:
         """Whether the plan has more executors than the quota allows, so that some of them will not come."""
         return self.executors_quota is not None and self.plan.executors > self.executors_quota
@@ -203,7 +211,7 @@ def sentence(decision: Decision, settings: Settings) -> str:
     if decision.reason is Reason.OUT_OF_BOUNDS:
         return f"{_arrow(decision)}, since the bounds have changed."
     if decision.reason is Reason.SCHEDULED:
-        return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail} now."
+        return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail}."
     if decision.reason is Reason.UNDONE and decision.outcome is not None:
         return f"{_arrow(decision)}: {_no_help(decision.outcome)}."
     return f"{observed_load(decision)}: {_conclusion(decision, settings)}."

@@ -20,7 +20,7 @@ from ..zones import Zone
 from .changes import Change, Line
 from .decision import Decision, Inputs, Reason, Situation, held, sentence
 from .learned import Expected, Learned
-from .limits import counted, limits
+from .limits import counted, limits, quota_limit
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
 from .steps import Case, careful, make_do, scale_in, scale_out, undo
@@ -70,8 +70,7 @@ class Scaler:
             if (nearest := self.bounds.nearest(shape)) != shape:
                 return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
             if (nearest := self._bounds_now(situation).nearest(shape)) != shape:
-                scheduled = counted(nearest.executors)
-                return Decision(now, shape, nearest, Reason.SCHEDULED, Guard.BOUNDS, detail=scheduled)
+                return self._scheduled(situation, nearest)
         if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
             answer = answer.without(OF_PODS)
         if answer is not None and self.bounds.dedicated and answer.dedicated_lag_rows is None:
@@ -122,7 +121,14 @@ class Scaler:
 
     def _bounds_now(self, situation: Situation) -> Bounds:
         """Return the bounds, with the minimum that the schedule asks for."""
-        return self.bounds.with_minimum(situation.scheduled_minimum)
+        return self.bounds.with_minimum(situation.minimum_now)
+
+    def _scheduled(self, situation: Situation, plan: Shape) -> Decision:
+        """Decide on the minimum that the schedule asks for; a quota that allows less is the guard."""
+        detail, guard = f"{counted(situation.scheduled_minimum)} now", Guard.BOUNDS
+        if situation.minimum_now < situation.scheduled_minimum:
+            detail, guard = f"{detail}, and {quota_limit(situation)}", Guard.QUOTA
+        return Decision(situation.now, situation.plan, plan, Reason.SCHEDULED, guard, detail=detail)
 
     def _choose(self, case: Case) -> Decision:
         """Wait, make do with the ready executors, scale out, or scale in: the first of these that applies."""
