@@ -27,7 +27,7 @@ class DriverWait(Model):
 
     model_config = ConfigDict(extra="ignore")
 
-    time: Timestamp = Field(description="Since when the call lasts.")
+    time: Timestamp = Field(description="When the call began.")
     text: Annotated[str, Field(max_length=MAX_WAIT_CHARACTERS)] = Field(description="What the driver waits for.")
 
 

@@ -25,7 +25,7 @@ _ZEROS = re.compile(r"\.0+(?=\D|$)|(?<=\.\d)0(?=\D|$)")
 _ROW = 14
 """Height of a row of the heat map, in pixels."""
 
-_CUT_SHARE, _CUT_LEAST, _NEVER_CUT = 0.1, 8, 5
+_CUT_SHARE, _CUT_LEAST, _NEVER_CUT = 0.1, 10, 5
 """Largest share of values that the top of an axis may cut off, values that a chart needs for that, and how many of the
 newest ones are never cut."""
 
@@ -113,7 +113,7 @@ def _most_shown(values: Sequence[float]) -> float:
     if len(values) < _CUT_LEAST:
         return max(values)
     ordered = sorted(values)
-    usual = max(ordered[len(ordered) - 1 - max(int(_CUT_SHARE * len(ordered)), 1)], *values[-_NEVER_CUT:])
+    usual = max(ordered[len(ordered) - 1 - int(_CUT_SHARE * len(ordered))], *values[-_NEVER_CUT:])
     return usual if 0 < usual * _CUT_TIMES < ordered[-1] else ordered[-1]
 
 

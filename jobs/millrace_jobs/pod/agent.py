@@ -32,6 +32,9 @@ from millrace_support.backoff import Backoff
 PERIOD = 1.0
 """Seconds between two checks of the executors."""
 
+_LONGEST_SECONDS = 365 * 86_400.0
+"""The most that is reported of how long a call has lasted: user code can write notes of calls, too, with any number."""
+
 MANAGER = "millrace-driver"
 """Field manager under which the API server records the driver's writes."""
 
@@ -106,7 +109,7 @@ class Agent:
         self._applied: Applied | None = None  # its executors_ready is set on writing
         self._partitions = 1
         self._snapshots: SnapshotsReport | None = None
-        self._waits: dict[tuple[str, bool], DriverWait] = {}
+        self._waits: dict[tuple[str, str], DriverWait] = {}
         self._reported: dict[str, str | None] = {}  # the entries of the ConfigMap as last written
         self._restores = 0  # of the ConfigMap until then
         self.ready = 0
@@ -159,12 +162,12 @@ class Agent:
     def waits(self, calls: Sequence[PendingCall]) -> None:
         """Report the calls that last to the operator; none takes the report back.
 
-        A call is reported when it is new, and again once it is known why it lasts.
+        A call is reported when it is new, and again once it is known why it lasts, or lasts for another reason.
         """
-        before, now, found = self._waits, datetime.now(UTC), dict[tuple[str, bool], DriverWait]()
+        before, now, found = self._waits, datetime.now(UTC), dict[tuple[str, str], DriverWait]()
         for call in calls[:MOST_WAITS]:
-            key = call.what, bool(call.why)
-            since = f"{now - timedelta(seconds=call.all_seconds):%Y-%m-%dT%H:%M:%SZ}"
+            key = call.what, call.why
+            since = f"{now - timedelta(seconds=min(call.all_seconds, _LONGEST_SECONDS)):%Y-%m-%dT%H:%M:%SZ}"
             found[key] = before.get(key) or DriverWait(time=since, text=call.reason[:MAX_WAIT_CHARACTERS])
         self._waits = found
 

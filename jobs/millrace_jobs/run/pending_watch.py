@@ -15,15 +15,19 @@ from millrace_jobs.pending import LOOK_SECONDS, CallKind, PendingCall
 _FORGET_SECONDS = 120.0
 """Seconds after which a call that lasts again is announced again: four attempts of one task are not four messages."""
 
+_REPORTED_SECONDS = 120.0
+"""Seconds from which own code is reported: in a query that is well it may take long in each of its batches."""
+
 _MOST_MESSAGES, _MESSAGES_SECONDS = 10, 60.0
 """How many messages there are at most in so many seconds; what is left is announced later if it still lasts."""
 
 
-def or_failure(calls: Sequence[PendingCall], failing: MillraceError | None) -> Sequence[PendingCall]:
-    """Return the calls that last; without one, why the query was started again, as long as it does not compute."""
-    if calls or failing is None:
-        return calls
-    why = f"the query was started again, since {problem_of(failing)[0]}"
+def worth_a_report(calls: Sequence[PendingCall], failing: MillraceError | None) -> Sequence[PendingCall]:
+    """Return the calls to report; without one, why the query was started again, as long as it does not compute."""
+    found = [each for each in calls if each.kind is CallKind.SERVER or each.all_seconds >= _REPORTED_SECONDS]
+    if found or failing is None:
+        return found
+    why = f"the query was started again because {problem_of(failing)[0]}"
     return [PendingCall(CallKind.SERVER, "query", "starting again", 1, 0.0, 0.0, why=why)]
 
 
@@ -34,7 +38,8 @@ class PendingWatch:
         pending: returns the calls that last now.
         show: is called with the sentences on them after each look at which there are some, or were some before.
         announce: is called with the sentence on a call that is new.
-        report: is called after each look with the calls, also if there are none, or with a failure in their place.
+        report: is called after each look with the calls that are worth a report, also if there are none, or with a
+            failure in their place; at the end with none.
         failing: returns why the query was started again, until it computes.
         clock: monotonic clock, in seconds.
     """
@@ -59,7 +64,6 @@ class PendingWatch:
     def look(self) -> None:
         """Look once."""
         found, now = self._pending(), self._clock()
-        self._report(or_failure(found, self._failing()))
         if found or self._has_shown:
             self._show([str(call) for call in found])
         self._has_shown = bool(found)
@@ -72,6 +76,7 @@ class PendingWatch:
                 self._message_times.append(now)
                 self._announce(str(call))
             self._announced[call.what] = now
+        self._report(worth_a_report(found, self._failing()))
 
     def _follow(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
@@ -85,3 +90,4 @@ class PendingWatch:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._report(())  # such as of a version that gives way to another in this process

@@ -263,16 +263,21 @@ class ObservedQuery:
         """ConfigMap with the saved scaling state; empty before the first save."""
         return self._config_map(self.owner.scaling)
 
+    @property
+    def driver_as_created(self) -> Manifest | None:
+        """The driver's pod, whatever version has taken over in it."""
+        return self.objects.get(("Pod", self.owner.driver_pod))
+
     @cached_property
     def driver(self) -> Manifest | None:
         """The driver's pod; after a takeover as if it had been created for the version that it runs since then."""
-        pod, running = self.objects.get(("Pod", self.owner.driver_pod)), self.running_version
+        pod, running = self.driver_as_created, self.running_version
         return pod if pod is None or running is None else as_running(pod, running)
 
     @cached_property
     def running_version(self) -> RunningVersion | None:
         """The running version as this pod's driver reports it; None without a report."""
-        pod = self.objects.get(("Pod", self.owner.driver_pod))
+        pod = self.driver_as_created
         data = self._config_map(self.owner.plan).get("data")
         found = _readable(lambda: _running_in((data or {})[RUNNING_VERSION_KEY], self.reports_until))
         return found if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else None
@@ -280,7 +285,7 @@ class ObservedQuery:
     @cached_property
     def driver_waits(self) -> tuple[DriverWait, ...]:
         """The calls that last in this pod's driver, as it reports them; empty without a readable report."""
-        pod = self.objects.get(("Pod", self.owner.driver_pod))
+        pod = self.driver_as_created
         data = self._config_map(self.owner.plan).get("data")
         found = _readable(lambda: DriverWaits.from_json((data or {})[WAITS_KEY]))
         return found.waits if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else ()

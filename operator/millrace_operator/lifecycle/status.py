@@ -302,7 +302,7 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
 
 def _waits(observed: ObservedQuery) -> str:
     """Return what the driver reports to wait for, as the rest of a sentence; empty if it waits for nothing."""
-    return "".join(f"; {each.text}, since {each.time}" for each in observed.driver_waits)
+    return "".join(f"; {each.text} (since {each.time})" for each in observed.driver_waits)
 
 
 def _is_ready(observed: ObservedQuery) -> bool:

@@ -39,9 +39,9 @@ _STATES: Mapping[str, str] = {
 """Titles of states that are no trouble."""
 
 _LOG = "read the driver's log by `millrace logs {name} -n {namespace} --previous` and correct the cause"
-_AWAITED = (
-    "see that it runs and can be reached; the query goes on by itself. `millrace logs {name} -n {namespace}` has more"
-)
+_AWAITED = "`millrace logs {name} -n {namespace}` has more; once a server answers again, the query goes on by itself"
+"""Remedy for a server that does not answer, a failure after which the query starts again, and own code that lasts."""
+
 _TROUBLE: Mapping[str, tuple[str, str]] = {
     ReadyReason.INVALID_QUERY: ("Spec is invalid", "correct the spec; `millrace validate FILE` checks a file"),
     ReadyReason.NOT_ALLOWED: (

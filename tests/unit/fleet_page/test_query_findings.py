@@ -53,7 +53,7 @@ def test_figures_of_long_batches_are_not_old_before_a_few_have_ended():
     assert verdict(reported, NOW + timedelta(minutes=35)).title == "Figures are old"
 
 
-KAFKA = "Kafka at kafka:9092 has not answered while finding new records, since 2026-01-31T12:00:00Z"
+KAFKA = "Kafka at kafka:9092 has not answered while finding new records (since 2026-01-31T12:00:00Z)"
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,22 @@ def test_a_driver_that_waits_for_a_broker_says_so_and_what_to_do(phase, ready, t
     first = verdict(status(phase, conditions=[condition("Ready", *ready)]))
     assert (first.severity, first.title, first.reason) == (Severity.WARNING, title, KAFKA)
     assert "`millrace logs fares -n cabs`" in first.remedy
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "the function fares:mean has not returned while computing, at fares.py, line 17, in mean",
+        "the query was started again because a file of the input is gone",
+    ],
+    ids=["own code", "a failure"],
+)
+def test_what_is_no_server_is_not_to_be_reached(waits):
+    said = condition("Ready", "True", "Running", f"the driver is ready; {waits} (since 2026-01-31T12:00:00Z)")
+    first = verdict(status(conditions=[said]))
+    assert (first.title, first.reason) == ("Driver waits", f"{waits} (since 2026-01-31T12:00:00Z)")
+    assert first.remedy.startswith("`millrace logs fares -n cabs` has more")
+    assert "reached" not in first.remedy
 
 
 def test_a_driver_that_was_lost_is_replaced_and_that_is_no_trouble_for_some_minutes():

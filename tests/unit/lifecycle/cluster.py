@@ -295,8 +295,9 @@ class Cluster:
         self._changed(self.objects[key])
 
     def pod_shows(self, key=POD, **status):
-        """Report a pod's state like a kubelet, and let the operator see it."""
-        self.objects[key]["status"] = status
+        """Report a pod's state like a kubelet, which keeps its start, and let the operator see it."""
+        start = {name: at for name, at in self.objects[key].get("status", {}).items() if name == "startTime"}
+        self.objects[key]["status"] = status | start
         self._changed(self.objects[key])
         return self.settle()
 

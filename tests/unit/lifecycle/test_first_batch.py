@@ -111,7 +111,7 @@ def test_a_first_batch_that_waits_for_a_broker_says_so_until_it_answers(started)
     assert started.condition("Ready").message == began
     waits(started, KAFKA)
     ready = started.condition("Ready")
-    assert (ready.reason, ready.message) == ("FirstBatch", f"{began}; {KAFKA}, since {stamp(started.time)}")
+    assert (ready.reason, ready.message) == ("FirstBatch", f"{began}; {KAFKA} (since {stamp(started.time)})")
     waits(started)
     assert started.condition("Ready").message == began
 
@@ -120,7 +120,7 @@ def test_a_driver_that_is_ready_says_what_it_waits_for_and_stays_ready(healthy):
     since = healthy.condition("Ready").last_transition_time
     waits(healthy, KAFKA)
     ready = healthy.condition("Ready")
-    assert (ready.status, ready.message) == ("True", f"the driver is ready; {KAFKA}, since {stamp(healthy.time)}")
+    assert (ready.status, ready.message) == ("True", f"the driver is ready; {KAFKA} (since {stamp(healthy.time)})")
     assert ready.last_transition_time == since
     waits(healthy)
     assert healthy.condition("Ready").message == "the driver is ready"

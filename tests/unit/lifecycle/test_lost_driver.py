@@ -49,11 +49,20 @@ def test_a_pod_that_is_ending_is_replaced_too(running):
     assert shown(running) == ("False", "DriverLost", f"{LOST}: the driver's pod is being replaced")
 
 
-def test_a_pod_that_the_operator_has_not_seen_go_is_known_by_its_successor(running):
+@pytest.mark.parametrize("start", [{}, {"startTime": "2026-01-31T11:59:58Z"}], ids=["no start", "another start"])
+def test_a_pod_that_the_operator_has_not_seen_go_is_known_by_its_successor(running, start):
+    """Also where the clock of the successor's node is behind that of the node before."""
     held = running.objects[POD]
     held["metadata"] |= {"uid": "another", "creationTimestamp": "2026-02-01T12:00:00Z"}
-    running.pod_shows()
+    held["status"] = {}
+    running.pod_shows(**start)
     assert running.condition("Ready").reason == "DriverLost"
+
+
+def test_a_driver_whose_node_has_a_clock_behind_the_api_server_s_was_not_lost(running):
+    running.pod["metadata"]["creationTimestamp"] = "2026-02-01T12:00:00Z"  # later than its start
+    running.pod_shows(containerStatuses=[{"name": "driver", "state": {"waiting": {"reason": "ContainerCreating"}}}])
+    assert shown(running) == ("False", "Deploying", "container driver: ContainerCreating")
 
 
 def test_a_driver_whose_container_starts_again_was_not_lost(running):

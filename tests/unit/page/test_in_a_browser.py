@@ -73,6 +73,15 @@ def test_the_page_says_that_its_run_has_ended(browser, page):
     assert [each for each in headings if not each.endswith(" as of 12:00:40 UTC")] == ["Look up rows"]
 
 
+def test_the_same_verdict_after_answers_that_were_missing_is_not_announced(browser, page):
+    *_, server = page
+    browser.open(f"{server.url}/")
+    browser.evaluate("date('12:00:40')")  # as when no answer comes
+    browser.evaluate("update()")
+    assert browser.evaluate(VERDICT) == "Keeping up"
+    assert browser.evaluate("document.getElementById('announce').textContent") == ""
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1120, 390])
 def test_texts_have_contrast_and_fit_the_window(browser, page, width, dark):

@@ -103,14 +103,23 @@ def ticks_of(page, chart):
 @pytest.mark.parametrize(
     ("seconds", "top", "note"),
     [
-        ([7.0, 0.3], "4", ""),
+        ([7.0, *[0.3] * 8], "4", ""),
+        ([7.0, *[0.3] * 9], "1", "1 batch above 1 is cut off: 3.5 at 12:00:02"),
         ([7.0, *[0.3] * 19], "1", "1 batch above 1 is cut off: 3.5 at 12:00:02"),
         ([8.0, 6.5, *[0.3] * 38], "1", "2 batches above 1 are cut off, up to 4 at 12:00:02"),
         ([*[0.3] * 19, 7.0], "4", ""),
         ([*[0.3] * 10, *[7.0] * 8, *[0.3] * 10], "4", ""),
         ([1.9, *[1.0] * 19], "1", ""),
     ],
-    ids=["too few to say", "a start", "two batches of a start", "the newest", "an incident", "little more"],
+    ids=[
+        "too few to say",
+        "just enough",
+        "a start",
+        "two batches of a start",
+        "the newest",
+        "an incident",
+        "little more",
+    ],
 )
 def test_batches_of_a_start_do_not_take_the_room_of_all_others(seconds, top, note):
     page = page_of(*history(*[a_batch(seconds=each, interval=2.0) for each in seconds]))

@@ -11,7 +11,7 @@ from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, F
 from ...resources.names import Manifest
 from ..conditions import ReadyReason, condition_of, format_time, parse_time
 from ..observed_query import ObservedQuery
-from .driver_health import created, failed_runs, healthy_from, restart_policy_of, retry_at
+from .driver_health import failed_runs, healthy_from, restart_policy_of, retry_at
 
 POD_MISSING = "the driver's pod is missing: see the events of its StatefulSet"
 
@@ -101,15 +101,16 @@ def is_lost(observed: ObservedQuery) -> bool:
     """Return whether the driver's pod went away while it ran, not by the operator, and its successor does not run yet.
 
     The status has no trace of a pod that is gone but the reason of Ready, so that goes on until another one applies.
+    A successor that is found in its place is known by its start: that of a pod never changes, and a new pod has none.
     """
     ready = condition_of(observed.status, ConditionType.READY)
     if ready is None or ready.reason not in (ReadyReason.RUNNING, ReadyReason.FIRST_BATCH, ReadyReason.DRIVER_LOST):
         return False
-    pod, before = observed.driver, observed.status.driver
+    pod, before = observed.driver_as_created, observed.status.driver
     if ready.reason == ReadyReason.DRIVER_LOST or pod is None or "deletionTimestamp" in pod["metadata"]:
         return True
     began = None if before is None else before.start_time
-    return began is not None and created(pod) > parse_time(began)
+    return began is not None and pod.get("status", {}).get("startTime") != began
 
 
 def _not_later(attempt: Attempt, now: datetime) -> Attempt:

@@ -34,13 +34,20 @@ function date(time) {
   }
 }
 
+// Returns the verdict without the time that date() may have added: one that goes on is no news.
+function verdict() {
+  const title = document.getElementById("verdict-title").cloneNode(true);
+  title.querySelector(".as-of")?.remove();
+  return title.textContent;
+}
+
 async function update() {
   if (document.hidden) return;
   try {
     const answer = await fetch(SOURCE ?? location.pathname, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.status);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const before = document.getElementById("verdict-title").textContent;
+    const before = verdict();
     const ids = new Set([...document.querySelectorAll("[data-live]"), ...page.querySelectorAll("[data-live]")].map((each) => each.id));
     for (const id of ids) {
       const section = document.getElementById(id), fresh = page.getElementById(id);
@@ -51,7 +58,7 @@ async function update() {
     document.title = page.title;
     updates.textContent = page.getElementById("updates").textContent.replace(/\. .*/, `, new every ${SECONDS} s`);
     document.body.classList.remove("stale");
-    const title = document.getElementById("verdict-title").textContent;
+    const title = verdict();
     if (title !== before) announce.textContent = title;
   } catch {
     if (!document.body.classList.contains("stale")) {
