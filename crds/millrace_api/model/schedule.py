@@ -73,7 +73,7 @@ class ScheduledMinimum(Model):
     def holds(self, now: datetime) -> bool:
         """Return whether it holds at ``now``, which has a time zone: from a start on, for the duration."""
         began_after = now.astimezone(UTC) - self.duration.timedelta
-        return _starts(self.start, self.time_zone, self.duration).first_after(began_after) <= now
+        return _next_start(self.start, self.time_zone, self.duration).first_after(began_after) <= now
 
 
 def scheduled_minimum(schedule: Sequence[ScheduledMinimum] | None, now: datetime) -> int:
@@ -81,7 +81,7 @@ def scheduled_minimum(schedule: Sequence[ScheduledMinimum] | None, now: datetime
     return max((each.min_executors for each in schedule or () if each.holds(now)), default=0)
 
 
-class _Starts:
+class _NextStart:
     """The first start after a time that goes on; it is searched for again once the time has passed it.
 
     A search may take tens of milliseconds, as for a fifth Monday in February, and is needed every few seconds.
@@ -103,9 +103,9 @@ class _Starts:
 
 
 @lru_cache(_KEPT)
-def _starts(expression: str, zone: str, duration: str) -> _Starts:
-    """Return the starts for entries with this duration: all of these search from the same time on."""
-    return _Starts(expression, zone)
+def _next_start(expression: str, zone: str, duration: str) -> _NextStart:
+    """Return what entries with this duration share: they all search from the same time on."""
+    return _NextStart(expression, zone)
 
 
 @lru_cache(_KEPT)
