@@ -164,7 +164,7 @@ def _reader(broker: Broker, **settings: Any) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
-            "group.id": "nobody",
+            "group.id": "reader",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",

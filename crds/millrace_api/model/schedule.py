@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
 from pydantic import Field
 
 from millrace_api.model.base import Model, Rule, problem
@@ -95,6 +94,8 @@ class _NextStart:
         """Return the first start after ``time``, in UTC; ``_NEVER`` if there is none within 50 years."""
         since, found = self._known
         if not since <= time < found:
+            from cronsim import CronSim  # as below
+
             local = time.astimezone(self._zone).replace(fold=0)  # of an hour that comes twice, the first one
             starts = (each.astimezone(UTC) for each in CronSim(self._expression, local))
             found = next((each for each in starts if each > time), _NEVER)
@@ -111,6 +112,8 @@ def _next_start(expression: str, zone: str, duration: str) -> _NextStart:
 @lru_cache(_KEPT)
 def _wrong_with(expression: str) -> str:
     """Return what is wrong with a cron expression; empty if nothing is."""
+    from cronsim import CronSim, CronSimError  # a driver, whose document has no schedule, starts without it
+
     try:
         first = next(CronSim(expression, datetime.now(UTC)), None)
     except CronSimError as error:
