@@ -28,6 +28,18 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
+def millrace(*arguments: str) -> str:
+    """Run a command of Millrace to its end, and return what it prints to stdout.
+
+    Raises:
+        RuntimeError: it failed; the message has all that it printed.
+    """
+    done = subprocess.run([MILLRACE, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"millrace {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
 @contextmanager
 def running(command: Command, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command for the length of the block, with what it prints added to ``log``, and stop it afterwards."""

@@ -26,8 +26,9 @@ from rich.table import Table
 
 from bench.processes import MILLRACE, exit_on_sigterm, running
 from millrace_api.errors import MillraceError
+from millrace_jobs.checkpoint.snapshot_manifest import SnapshotReason
 from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotProcess
-from millrace_jobs.checkpoint.snapshots import SnapshotReason, place_of_snapshot
+from millrace_jobs.checkpoint.snapshots import place_of_snapshot
 from millrace_jobs.places import files_below, within
 from millrace_support.run_record import BatchLine, read_record
 

@@ -1,10 +1,12 @@
 """Measure how long results pause while another version of a query takes over in its process.
 
-    python -m bench.takeover [--interval 1s] [--rate 2000] [--rounds 5] [--seconds 20] [--json FILE]
+    python -m bench.takeover [--keys 50] [--rate 2000] [--interval 1s] [--rounds 5] [--seconds 20] [--json FILE]
 
-A query counts records by key in batches of an interval, and writes result files. Every SECONDS another version with the
-same meaning takes over, on the same Spark, as in a driver's pod. The pause is the time between the result files of the
-last batch of the one and the first batch of the other, beside the median time between two files of one version.
+A query counts records by key in batches of an interval. It reads and writes files, and its state has all keys before it
+is measured. Every SECONDS another version with the same meaning takes over, on the same Spark, as in a driver's pod.
+The pause is the time between the result files of the last batch of the one and the first batch of the other, beside the
+median time between two batches of one version. At the end, the newest results of all keys are added up: they are all
+records.
 """
 
 from __future__ import annotations
@@ -21,21 +23,23 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import yaml
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench.arriving_files import ArrivingFiles, counted_records, written_batches
+from bench.processes import millrace
 from millrace_api.model.streamquery import StreamQuery
-from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
 from millrace_jobs.run.query_file import query_of
 from millrace_jobs.session import following_session
 
 VERSIONS = (
-    "SELECT key, count(*) AS records FROM events GROUP BY key",
-    "select key,\n       count(*) as records\nfrom events group by key",
+    "SELECT key, count(*) AS n, sum(value) AS total FROM events GROUP BY key",
+    "select key,\n       count(*) as n,\n       sum(value) as total\nfrom events group by key",
 )
 _SETTLED = 5
 """Batches of a version that do not count, since it has just started."""
@@ -45,20 +49,19 @@ _SETTLED = 5
 class TakeoverFigure:
     """One takeover; times in seconds. ``interval`` is the median time between results of the version before."""
 
+    keys: int
     interval: float
     pause: float
     load: float
 
 
-class TimedVersions(OneProcess):
-    """A platform on which one version takes over from the other, which notes when their results are there."""
+class AlternatingVersions(OneProcess):
+    """A platform on which a version gives way when its time is over, and the next one has the same Spark."""
 
-    def __init__(self, seconds: float, results: Path) -> None:
+    def __init__(self, seconds: float) -> None:
         super().__init__()
-        self._seconds, self._results = seconds, results
+        self._seconds = seconds
         self._spark: SparkSession | None = None
-        self.times: list[list[float]] = []
-        """Times of the newest result file after each batch, by version."""
 
     def session(self, query: StreamQuery, partitions: int, workspace: Path, *, quiet: bool) -> SparkSession:
         """Return a session of the same Spark for each version."""
@@ -70,75 +73,92 @@ class TimedVersions(OneProcess):
 
     def when_replaced(self, give_way: Callable[[], None]) -> None:
         """Have the version give way after its time."""
-        self.times.append([])
         timer = threading.Timer(self._seconds, give_way)
         timer.daemon = True
         timer.start()
 
-    def batch(self, report: BatchReport) -> None:
-        """Note the time of the results of a batch."""
-        newest = max((each.stat().st_mtime for each in self._results.glob("*.parquet")), default=0.0)
-        if report.rows and (not self.times[-1] or newest > self.times[-1][-1]):
-            self.times[-1].append(newest)
 
+@dataclass(frozen=True)
+class TakeoverBench:
+    """Takeovers in a folder, of a query with this many keys, records a second, and time between two batches."""
 
-def measure(folder: Path, interval: str, rate: int, rounds: int, seconds: float) -> list[TakeoverFigure]:
-    """Run the versions in turn, and return the figures of each takeover."""
-    platform, loads = TimedVersions(seconds, folder / "results"), []
-    before: Job | None = None
-    for number in range(rounds + 1):
-        job = Job(query_of(_file(folder, interval, rate, number)), platform)
-        if before is not None:
-            job.follow(before)
-        before = job
-        with job:
-            job.run()
-            loads.append(os.getloadavg()[0])
-            if number == rounds:
-                job.stop()
-    found = []
-    for times, after, load in zip(platform.times, platform.times[1:], loads, strict=False):
-        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-        found.append(TakeoverFigure(statistics.median(gaps[_SETTLED:] or gaps), after[0] - times[-1], load))
-    return found
+    folder: Path
+    feed: ArrivingFiles
+    interval: str
+    seconds: float
 
+    def measure(self, rate: int, rounds: int) -> list[TakeoverFigure]:
+        """Run the versions in turn while records arrive, and return the figures of each takeover."""
+        self.feed.fill()
+        platform, before = AlternatingVersions(self.seconds), None
+        given_way, loads = [time.time()], []
+        with self.feed.arriving(rate):
+            for number in range(rounds + 1):
+                job = Job(query_of(self._file(number)), platform)
+                if before is not None:
+                    job.follow(before)
+                before = job
+                with job:
+                    job.run()
+                    given_way.append(time.time())
+                    loads.append(os.getloadavg()[0])
+                    if number == rounds:
+                        job.stop()
+        millrace("run", "--once", str(self._file(rounds)))
+        assert counted_records(self._out) == self.feed.records, "not each record is counted once"
+        versions = zip(given_way, given_way[1:], loads[:rounds], strict=False)
+        return [self._figure(began, ended, load) for began, ended, load in versions]
 
-def _file(folder: Path, interval: str, rate: int, number: int) -> Path:
-    spec = {
-        "sources": {"events": {"rate": {"recordsPerSecond": rate, "keys": 50}}},
-        "query": {"sql": VERSIONS[number % len(VERSIONS)]},
-        "sink": {"files": {"path": str(folder / "results")}},
-        "batchInterval": interval,
-        "checkpoint": {"uri": (folder / "checkpoint").as_uri()},
-    }
-    document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "counts"}}
-    file = folder / f"{number}.yaml"
-    file.write_text(yaml.safe_dump(document | {"spec": spec}), encoding="utf-8")
-    return file
+    def _figure(self, began: float, ended: float, load: float) -> TakeoverFigure:
+        """Return the figure of a takeover from a version that ran between these times."""
+        times = written_batches(self._out)
+        own = [each for each in times if began < each <= ended]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(own)]
+        after = next(each for each in times if each > ended)
+        return TakeoverFigure(self.feed.keys, statistics.median(gaps[_SETTLED:] or gaps), after - own[-1], load)
+
+    @property
+    def _out(self) -> Path:
+        return self.folder / "results"
+
+    def _file(self, number: int) -> Path:
+        spec = {
+            "sources": {"events": self.feed.source},
+            "query": {"sql": VERSIONS[number % len(VERSIONS)]},
+            "sink": {"files": {"path": str(self._out)}},
+            "batchInterval": self.interval,
+            "parallelism": {"initial": 2, "max": 8},
+            "checkpoint": {"uri": (self.folder / "checkpoint").as_uri()},
+        }
+        document = {"apiVersion": "millrace.io/v1alpha1", "kind": "StreamQuery", "metadata": {"name": "counts"}}
+        file = self.folder / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(document | {"spec": spec}), encoding="utf-8")
+        return file
 
 
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--interval", default="1s")
+    parser.add_argument("--keys", type=int, default=50)
     parser.add_argument("--rate", type=int, default=2000)
+    parser.add_argument("--interval", default="1s")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-        figures = measure(Path(folder), given.interval, given.rate, given.rounds, given.seconds)
-    table = Table(
-        title=f"batches of {given.interval}, {given.rate:,} records/s, {time.monotonic() - began:.0f} s in all"
-    )
-    for name in ("takeover", "results every, s", "pause, s", "load"):
-        table.add_column(name, justify="right")
+    with tempfile.TemporaryDirectory(prefix="millrace-bench-") as name:
+        feed = ArrivingFiles(Path(name, "inbox"), given.keys, np.random.default_rng(0))
+        bench = TakeoverBench(Path(name), feed, given.interval, given.seconds)
+        figures = bench.measure(given.rate, given.rounds)
+    table = Table("takeover", "keys", "results every, s", "pause, s", "in batches", "load")
     for number, each in enumerate(figures, 1):
-        table.add_row(str(number), f"{each.interval:.2f}", f"{each.pause:.2f}", f"{each.load:.1f}")
+        batches = f"{each.pause / each.interval:.1f}"
+        table.add_row(
+            str(number), f"{each.keys:,}", f"{each.interval:.2f}", f"{each.pause:.2f}", batches, f"{each.load:.1f}"
+        )
     Console().print(table)
     if given.json is not None:
-        given.json.write_text(json.dumps([asdict(each) for each in figures]))
+        given.json.write_text(json.dumps([asdict(each) for each in figures]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,9 +56,13 @@ class Counting:
         self._load.rate = 0.0
         self.wait_for_progress()
 
-    def resume(self) -> None:
-        """Write records again."""
-        self._load.rate = RATE
+    def resume(self) -> float:
+        """Write records again, and return the seconds until the first of their results is committed."""
+        with topics.next_committed(self.query.on.broker, self._table(self.query.name)) as wait:
+            began = time.monotonic()
+            self._load.rate = RATE
+            wait()
+            return time.monotonic() - began
 
     def stop(self) -> None:
         """Stop producing records."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import (
@@ -15,6 +16,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from .kafka import Broker
@@ -22,6 +24,9 @@ from .waiting import wait_until
 
 PATIENCE = 60.0
 """Seconds to wait for an answer of a broker on a busy machine."""
+
+LONGEST = 480.0
+"""Seconds to wait for a record that something else has to write."""
 
 Content = bytes | str | Mapping[str, Any] | None
 """A key or a value: as it is, or a mapping that becomes JSON. None is a tombstone."""
@@ -75,17 +80,7 @@ def fill(
 
 def committed(broker: Broker, topic: str) -> list[Message]:
     """Return all committed records of a topic, by partition and offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "nobody",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-        }
-    )
-    with consumer:
+    with _reader(broker, enable_partition_eof=True) as consumer:
         reading = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions(broker, topic)]
         consumer.assign(reading)
         found: list[Message] = []
@@ -95,15 +90,29 @@ def committed(broker: Broker, topic: str) -> list[Message]:
             assert message is not None, f"{topic} has no end in {PATIENCE} s"
             error = message.error()
             if error is None:
-                headers = dict(message.headers() or [])
-                found.append(
-                    Message(message.key(), message.value(), headers, message.partition() or 0, message.offset() or 0)
-                )
+                found.append(_message(message))
             elif error.code() == KafkaError._PARTITION_EOF:
                 ended.add(message.partition() or 0)
             else:
                 raise KafkaException(error)
     return sorted(found, key=lambda message: (message.partition, message.offset))
+
+
+@contextmanager
+def next_committed(broker: Broker, topic: str) -> Iterator[Callable[[], Message]]:
+    """Yield a function that waits for the first record that is committed from now on, and returns it."""
+    ends = _ends(broker, topic, IsolationLevel.READ_COMMITTED)
+    with _reader(broker) as consumer:
+        consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in ends.items()])
+
+        def wait() -> Message:
+            message = consumer.poll(LONGEST)
+            assert message is not None, f"nothing is committed to {topic} in {LONGEST} s"
+            if (error := message.error()) is not None:
+                raise KafkaException(error)
+            return _message(message)
+
+        yield wait
 
 
 def table_of(messages: Iterable[Message]) -> dict[bytes | None, bytes]:
@@ -148,6 +157,25 @@ def open_transactions(broker: Broker, topic: str) -> dict[int, int]:
     ends = [_ends(broker, topic, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)]
     waiting = {partition: ends[0][partition] - ends[1][partition] for partition in ends[0]}
     return {partition: offsets for partition, offsets in waiting.items() if offsets}
+
+
+def _reader(broker: Broker, **settings: Any) -> Consumer:
+    """Return a consumer of committed records without a group."""
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+        | {key.replace("_", "."): value for key, value in settings.items()}
+    )
+
+
+def _message(found: KafkaMessage) -> Message:
+    headers = dict(found.headers() or [])
+    return Message(found.key(), found.value(), headers, found.partition() or 0, found.offset() or 0)
 
 
 def _ends(broker: Broker, topic: str, level: IsolationLevel) -> dict[int, int]:

@@ -6,6 +6,7 @@ have the time of the release. Debian's mirror and the lab's image decide which p
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
 from collections.abc import Collection, Iterator
@@ -50,7 +51,7 @@ def _write_image(folder: Path, kind: str, version: str, epoch: int, report: Repo
     with TemporaryDirectory(prefix="image-", dir=folder) as place:
         archive = Path(place, "image.tar")
         export_oci(f"{name}:{version}", identity, archive)
-        repack(archive, folder / f"{name}-{version}.oci.tar", epoch)
+        repack(archive, folder / f"{name}-{version}.oci.tar", epoch, f"{name}:{version}")
 
 
 @contextmanager
@@ -76,10 +77,33 @@ def made_at(epoch: int, listing: str, before: Collection[str]) -> list[str]:
     return [each["id"] for each in json.loads(listing) if each["created"] == epoch and each["id"] not in before]
 
 
-def repack(archive: Path, target: Path, epoch: int) -> None:
-    """Write an archive again with a fixed order, time and owner, in place of those of buildah's temporary files."""
+def repack(archive: Path, target: Path, epoch: int, image: str) -> None:
+    """Write an archive again with a fixed order, time and owner, in place of those of buildah's temporary files.
+
+    The image also gets the name by which kubelet looks for it where containerd has imported the archive.
+    """
     with tarfile.open(archive) as old, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted((each for each in old.getmembers() if each.isfile()), key=lambda each: each.name):
+            content = old.extractfile(member)
+            assert content is not None, "it is a file"
             again = tarfile.TarInfo(member.name)
             again.size, again.mtime = member.size, epoch
-            new.addfile(again, old.extractfile(member))
+            if member.name == "index.json":
+                index = with_image_name(content.read(), image)
+                again.size, content = len(index), io.BytesIO(index)
+            new.addfile(again, content)
+
+
+def with_image_name(index: bytes, image: str) -> bytes:
+    """Return the index of an OCI archive with containerd's annotation for the name of its image.
+
+    By the annotation of OCI alone, containerd takes the name as it is, ``NAME:TAG``, while kubelet asks for the full
+    one, with Docker's registry, of an image that has no other.
+    """
+    document = json.loads(index)
+    for manifest in document["manifests"]:
+        manifest["annotations"] = {
+            **manifest.get("annotations", {}),
+            "io.containerd.image.name": f"docker.io/library/{image}",
+        }
+    return json.dumps(document).encode()

@@ -86,13 +86,18 @@ def run_load(file: Path, hours: float, seed: int, faults: bool) -> LoadRun:
     """Run Millrace, the oracle and all settings of the rivals through the busiest hours of a recording."""
     scenario = recorded(read_trace(file), ScenarioSetting(longest=3600 * hours, seed=seed))
     if faults:
-        cluster = replace(scenario.cluster, lost_every=_LOST_EVERY, start_seconds=_STARTS)
-        scenario = replace(scenario, cluster=cluster, metrics=replace(scenario.metrics, missing=_MISSING))
+        scenario = with_faults(scenario)
     runs = {name: run(scenario, name, seed) for name in (ORACLE, OURS)}
     runs |= {name: run_policy(scenario, maker(scenario), seed) for name, maker in rivals().items()}
     least = runs[ORACLE].core_hours
     found = {name: figures(each, scenario.trace, scenario.bounds, least) for name, each in runs.items()}
     return LoadRun(file.stem, scenario.trace.duration / 3600, found)
+
+
+def with_faults(scenario: Scenario) -> Scenario:
+    """Return the scenario with executors that are lost or start slowly, and with missed scrapes."""
+    cluster = replace(scenario.cluster, lost_every=_LOST_EVERY, start_seconds=_STARTS)
+    return replace(scenario, cluster=cluster, metrics=replace(scenario.metrics, missing=_MISSING))
 
 
 def medians(runs: Iterable[LoadRun], name: str) -> dict[str, tuple[float, float]]:

@@ -3,7 +3,7 @@
 
 -- Reasons of Ready=False that end by themselves.
 local passing = {Deploying = true, FirstBatch = true, Draining = true, Deleting = true, WaitingForUpstream = true,
-    Queued = true}
+    DriverLost = true, Queued = true}
 
 local status = obj.status or {}
 local conditions = {}

@@ -161,9 +161,18 @@ class PendingCall:
         """Whether one call does not return, rather than that many calls take long together."""
         return self.seconds >= PATIENCE[self.kind]
 
+    @property
+    def reason(self) -> str:
+        """What is waited for, without how long, so that it stays the same while the call lasts."""
+        if self.kind is CallKind.SERVER:
+            return self.why or f"{self.what} has not answered while {self.doing}"
+        place = f", at {self.place}" if self.place else ""
+        lasts = "has not returned" if self.is_one_call else "takes long"
+        return f"the {self.what} {lasts} while {self.doing}{place}"
+
     def __str__(self) -> str:
         if self.kind is CallKind.SERVER:
-            return f"{self.why or f'{self.what} has not answered while {self.doing}'}, for {self.seconds:.0f} s so far"
+            return f"{self.reason}, for {self.seconds:.0f} s so far"
         others = f" in {self.processes} processes" if self.processes > 1 else ""
         place = f", at {self.place}" if self.place else ""
         if self.is_one_call:

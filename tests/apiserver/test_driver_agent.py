@@ -20,10 +20,13 @@ from lab.control_plane import ControlPlane, running_control_plane
 from lab.waiting import wait_until
 from millrace_api.errors import MillraceError
 from millrace_api.model.deployment import Algorithm
+from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
 from millrace_api.model.plan import APPLIED_KEY, Plan
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.plan.plan_source import pin_of
 from millrace_jobs.pod.agent import Agent
 from millrace_jobs.pod.plan_watch import PlanWatch
+from millrace_jobs.pod.versions import PodVersions
 from unit.resources.cases import SMALLEST, objects_of
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
@@ -148,6 +151,34 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
         agent.stop()
         agent.forget()
         assert driver.reported == {}, "a report of one run does not hold for the next"
+    finally:
+        agent.stop()
+
+
+def test_the_driver_reports_what_it_waits_for_and_takes_that_back(
+    driver: Driver, plans: PlanWatch, namespace: str
+) -> None:
+    versions = PodVersions(driver.api, namespace, "pod 1", driver.mounted, read_query=lambda _: pytest.fail("read"))
+    agent = Agent(driver.api, namespace, NAME, plans, versions)
+    silent = PendingCall(CallKind.SERVER, "Kafka at b:9092", "finding new records", 1, 11.0, 11.0)
+
+    def waits() -> list[str]:
+        data = json.loads(driver.kubectl("get", "cm", NAME, "-o", "json"))["data"]
+        return [each.text for each in DriverWaits.from_json(data.get(WAITS_KEY, '{"pod": ""}')).waits]
+
+    agent.waits([silent])
+    agent.start(Executors(), 3)
+    try:
+        assert soon(waits) == ["Kafka at b:9092 has not answered while finding new records"]
+        driver.write(FIRST.model_copy(update={"epoch": 2}))
+        assert waits(), "the operator writes beside it"
+        agent.waits([])
+        soon(lambda: not waits())
+        agent.waits([silent])
+        soon(waits)
+        agent.stop()
+        agent.forget()
+        assert waits() == [], "a report of one run does not hold for the next"
     finally:
         agent.stop()
 

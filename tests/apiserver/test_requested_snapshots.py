@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import config
-from kubernetes.client import CoreV1Api
 
 from lab.control_plane import ControlPlane
-from millrace_api.model.plan import PLAN_KEY
 from millrace_jobs.checkpoint.snapshots import names_of_snapshots, verify
 from millrace_jobs.pod.agent import Agent
 from millrace_jobs.pod.plan_watch import PlanWatch
@@ -23,6 +20,7 @@ from unit.resources.cases import SMALLEST
 
 from .observed import status_of, wait_until
 from .operators import running_operator
+from .played_drivers import Executors, driver_api, mounted_plan
 from .played_pods import make_ready
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(900)]
@@ -31,25 +29,12 @@ NAME = "trips-by-cell"
 Kubectl = Callable[..., str]
 
 
-class Executors:
-    """Those of a Spark that does at once what it is asked to."""
-
-    finished_tasks = 0
-
-    def reconcile(self, number: int) -> int:
-        return number
-
-
 class Driver:
     """What a driver's process does beside its batches: it follows the plan's ConfigMap, and takes snapshots."""
 
     def __init__(self, plane: ControlPlane, kubectl: Kubectl, namespace: str, root: Path, folder: Path) -> None:
-        token = kubectl("create", "token", f"{NAME}-driver").strip()
-        kubeconfig = plane.write_kubeconfig(folder / "driver.kubeconfig", token)
-        api = CoreV1Api(config.new_client_from_config(str(kubeconfig)))
-        mounted = folder / "plan.yaml"
-        mounted.write_text(json.loads(kubectl("get", "cm", f"{NAME}-plan", "-o", "json"))["data"][PLAN_KEY])
-        self._plans = PlanWatch(api, namespace, f"{NAME}-plan", mounted)
+        api = driver_api(plane, kubectl, NAME, folder)
+        self._plans = PlanWatch(api, namespace, f"{NAME}-plan", mounted_plan(kubectl, NAME, folder))
         self._agent = Agent(api, namespace, f"{NAME}-plan", self._plans)
         self._snapshots = AutomaticSnapshots(root, None, lambda _: None, requests=self._agent)
 

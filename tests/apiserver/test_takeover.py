@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import config
-from kubernetes.client import ApiException, CoreV1Api
+from kubernetes.client import ApiException
 
 from lab.control_plane import ControlPlane
-from millrace_api.model.plan import PLAN_KEY
 from millrace_api.model.takeover import POD_UID_VARIABLE
 from millrace_jobs.pod.agent import Agent
 from millrace_jobs.pod.plan_watch import PlanWatch
@@ -23,6 +21,7 @@ from unit.resources.cases import SMALLEST
 
 from .observed import status_of, wait_until
 from .operators import running_operator
+from .played_drivers import Executors, driver_api, mounted_plan
 from .played_pods import NAME, POD, become_healthy, pod, show, stamp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.in_turn, pytest.mark.timeout(900)]
@@ -33,24 +32,12 @@ CHANGED = BASE.replace("count(*) AS n", "count(*) AS trips") + SHADOW
 Kubectl = Callable[..., str]
 
 
-class Executors:
-    """Those of a Spark that does at once what it is asked to."""
-
-    finished_tasks = 0
-
-    def reconcile(self, number: int) -> int:
-        return number
-
-
 class Driver:
     """What a driver's process does beside its batches: it follows the plan's ConfigMap, and loads other versions."""
 
     def __init__(self, plane: ControlPlane, kubectl: Kubectl, namespace: str, folder: Path) -> None:
-        token = kubectl("create", "token", f"{NAME}-driver").strip()
-        kubeconfig = plane.write_kubeconfig(folder / "driver.kubeconfig", token)
-        self.api = CoreV1Api(config.new_client_from_config(str(kubeconfig)))
-        mounted, query, plan = folder / "plan.yaml", folder / "query.yaml", f"{NAME}-plan"
-        mounted.write_text(json.loads(kubectl("get", "cm", plan, "-o", "json"))["data"][PLAN_KEY])
+        self.api = driver_api(plane, kubectl, NAME, folder)
+        mounted, query, plan = mounted_plan(kubectl, NAME, folder), folder / "query.yaml", f"{NAME}-plan"
         query.write_text("")
         uid = pod(kubectl)["metadata"]["uid"]
         self.versions = PodVersions(self.api, namespace, uid, query, lambda file: yaml.safe_load(file.read_text()))

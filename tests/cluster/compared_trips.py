@@ -17,13 +17,16 @@ from lab.installation import Installation
 from lab.waiting import wait_until
 from wrong_versions import CONTINUED
 
-DURATION = 10
+DURATION = 45
 """Seconds after which a snapshot counts, as ``spec.upgrade.duration`` says."""
 
 _START = datetime(2024, 3, 1, tzinfo=UTC)
 _SCHEMA = "id BIGINT, at TIMESTAMP, city STRING, fare DOUBLE, tip DOUBLE"
-_DELAY = 90
+_DELAY = 300
 """Seconds of the watermark's delay, which no trip exceeds."""
+
+_LATE = 240
+"""Seconds that trips are late at most: more than two batches of a comparison span, in which Spark still takes them."""
 
 _EXPECTED = f"""
 SELECT time_bucket(INTERVAL 1 MINUTE, "at") AS since, city, count(*) AS n, max(tip) AS most, round(sum(fare), 2) AS total
@@ -57,14 +60,16 @@ class ComparedTrips:
         )
 
     def give(self, number: int) -> None:
-        """Write so many trips, a tenth of a second apart; a fifth is up to 80 s late, and a fourth has no city."""
+        """Write so many trips, a tenth of a second apart; a fifth is up to four minutes late, and a fourth has no city."""
         made = list(self._made(number))
         self._trips += made
         topics.fill(self._broker, self._topic, [each | {"at": _text(each["at"])} for each in made])
 
     def _made(self, number: int) -> Iterator[dict[str, Any]]:
         for each in range(len(self._trips), len(self._trips) + number):
-            late = timedelta(seconds=float(self._chance.uniform(0, 80))) if self._chance.random() < 0.2 else timedelta()
+            late = (
+                timedelta(seconds=float(self._chance.uniform(0, _LATE))) if self._chance.random() < 0.2 else timedelta()
+            )
             city = ("a", "b", "c", None)[self._chance.integers(4)]
             fare, tip = (int(self._chance.integers(100, 4_000)) / divisor for divisor in (100, 1_000))
             yield {

@@ -95,7 +95,7 @@ def test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_t
     assert query.status["lastScaling"]["reason"] == "ScaleIn"
     counting.wait_for_executors(1)
 
-    counting.resume()
+    print(f"load returns: first result after {counting.resume():.2f} s, with batches of 2 s and 1 executor")
     counting.wait_for_records()
     counting.wait_for_progress()
     counting.check()

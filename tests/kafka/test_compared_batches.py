@@ -13,7 +13,6 @@ import pytest
 from lab import topics
 from lab.kafka import Broker
 from millrace_jobs.comparison.fixed_batches import BatchEnds, FirstSource, LaterSource
-from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sources.base import Position
 
 from .sources import opened, slices
@@ -50,7 +49,7 @@ def test_a_later_run_reads_the_same_batches_of_a_topic_that_grows(
 
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     again = opened(broker, tmp_path / "second", {"topic": topic, "startingOffsets": "Earliest"})
-    later = LaterSource(again, BatchEnds.read(ends), LogEntries(tmp_path / "spark"))
+    later = LaterSource(again, BatchEnds.read(ends), tmp_path)
     position, number = later.initial(), 0
     while (end := later.latest(position, everything=True, most=1)) != position:
         found = sorted(row[0] for rows, _ in slices(later, position, end, 2) for row in rows)

@@ -18,16 +18,8 @@ from lab.waiting import wait_until
 from millrace_api.model.snapshots import SnapshotRequest, SnapshotRequestState, SnapshotsReport
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.marker import Marker
-from millrace_jobs.checkpoint.snapshots import (
-    Snapshot,
-    SnapshotReason,
-    place_of_snapshot,
-    remove,
-    restore,
-    snapshots_of,
-    take,
-    verify,
-)
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
+from millrace_jobs.checkpoint.snapshots import place_of_snapshot, remove, restore, snapshots_of, take, verify
 from millrace_jobs.places import write_durably
 from millrace_jobs.sinks.files.sink import BATCH_ID
 

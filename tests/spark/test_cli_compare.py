@@ -128,6 +128,31 @@ def test_both_versions_go_on_from_a_snapshot(project: Project) -> None:
     assert content(project.folder) == before
 
 
+@pytest.mark.timeout(900)
+def test_a_version_with_another_aggregate_reads_the_same_batches(project: Project) -> None:
+    """The state is rewritten for it, with Spark's log, before its first batch."""
+    give(project, range(3))
+    settings: dict[str, Any] = {
+        "source": {
+            "files": {"path": "in", "format": "csv", "maxFilesPerBatch": 1}, "corruptRecords": {"policy": "Drop"},
+        },
+        "emit": "OnWindowClose",
+        "partitioner": {"algorithm": "hash"},
+    }  # fmt: skip
+    old = project.query(SQL, name="old", **settings)
+    new = project.query(SQL.replace("sum(n)", "max(n)"), name="new", **settings)
+    assert project.millrace("run", old, "--available-now").status == 0
+    take(project.folder / "checkpoint", "half")
+    give(project, range(3, 7))
+    with project.start("compare", old, new, "--format", "json") as command:
+        result = command.finish()
+    assert result.status == 1, result
+    report = json.loads(result.out)
+    assert (report["start"], report["records"], report["verdict"]) == ("half", 4 * 13, ["different"])
+    (output,) = report["outputs"]
+    assert {found["column"] for found in output["findings"]} == {"total"}
+
+
 @pytest.mark.timeout(300)
 def test_what_cannot_be_compared_is_refused_with_a_status_of_its_own(project: Project) -> None:
     give(project, range(1))

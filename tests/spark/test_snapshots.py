@@ -13,7 +13,8 @@ import yaml
 
 from lab.processes import Mark
 from lab.waiting import wait_until
-from millrace_jobs.checkpoint.snapshots import Snapshot, take, verify
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot
+from millrace_jobs.checkpoint.snapshots import take, verify
 from millrace_jobs.sinks.files.sink import BATCH_ID
 
 from .answers import assert_same, duckdb_rows, latest, with_zones

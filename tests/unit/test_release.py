@@ -18,6 +18,8 @@ from tools.release import main
 from tools.release_images import made_at, repack
 from tools.sbom import image_bom
 
+REF = "org.opencontainers.image.ref.name"
+
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -135,17 +137,30 @@ def test_the_list_of_an_image_has_its_distributions_jars_and_packages_of_debian(
     assert other["serialNumber"] != listed["serialNumber"]
 
 
+INDEX = json.dumps({"manifests": [{"digest": "sha256:a", "annotations": {REF: "millrace-jobs:1"}}]}).encode()
+
+
 def test_an_archive_of_an_image_depends_on_its_blobs_alone(tmp_path: Path) -> None:
+    contents = {"index.json": INDEX, "blobs/sha256/a": b"a"}
     made = []
     for order, moment in ((["index.json", "blobs/sha256/a"], 1), (["blobs/sha256/a", "index.json"], 2)):
         with tarfile.open(tmp_path / f"{moment}.tar", "w") as archive:
             for name in order:
                 member = tarfile.TarInfo(name)
-                member.size, member.mtime, member.uid = len(name), moment, moment
-                archive.addfile(member, io.BytesIO(name.encode()))
-        repack(tmp_path / f"{moment}.tar", tmp_path / f"again-{moment}.tar", 1_700_000_000)
+                member.size, member.mtime, member.uid = len(contents[name]), moment, moment
+                archive.addfile(member, io.BytesIO(contents[name]))
+        repack(tmp_path / f"{moment}.tar", tmp_path / f"again-{moment}.tar", 1_700_000_000, "millrace-jobs:1")
         made.append((tmp_path / f"again-{moment}.tar").read_bytes())
     assert made[0] == made[1]
+    with tarfile.open(tmp_path / "again-1.tar") as archive:
+        again = archive.extractfile("index.json")
+        assert again is not None
+        (manifest,) = json.load(again)["manifests"]
+    assert manifest["digest"] == "sha256:a"
+    assert manifest["annotations"] == {
+        REF: "millrace-jobs:1",
+        "io.containerd.image.name": "docker.io/library/millrace-jobs:1",
+    }, "kubelet asks for the full name"
 
 
 def test_only_the_images_that_a_release_has_built_are_removed() -> None:

@@ -116,7 +116,7 @@ parallelism: {max: 1}
 executors:
   initial: 1
   max: 1
-  cores: 1
+  cores: 500m
   memory: 512Mi
   podTemplate:  # on the driver's node: a volume of most storage classes is mounted on one node at a time
     spec:
@@ -125,6 +125,6 @@ executors:
           requiredDuringSchedulingIgnoredDuringExecution:
             - topologyKey: kubernetes.io/hostname
               labelSelector: {matchLabels: {millrace.io/query: {{ . }}, millrace.io/role: driver}}
-driver: {cores: 1, memory: 1Gi}
+driver: {cores: 500m, memory: 1Gi}
 scaling: {mode: "Off"}
 {{- end }}

@@ -11,9 +11,11 @@ from pydantic import Field
 from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
 from millrace_api.model.functions import PYTHON_PATH
+from millrace_api.model.schedule import ScheduledMinimum
 from millrace_api.model.values import ByteSize, Cores, Count, Flag, Number, Parameters, PositiveDuration, Text, Uri
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
+_MEMORY_BOUND = OnChange(Effect.IN_PLACE, "in place: how far memory is raised after it ran out")
 _DECISION = OnChange(Effect.IN_PLACE, "in place, from the next scaling decision")
 _REPLICA_PODS = OnChange(Effect.IN_PLACE, "in place: partitioner replicas in pods of their own are replaced one by one")
 
@@ -86,6 +88,27 @@ class Pod(Model):
     memory: Annotated[ByteSize, REPLACED] = Field(default=ByteSize("1g"), description="Memory of the JVM.")
     pod_template: Annotated[dict[str, Any] | None, REPLACED] = Field(
         default=None, description="Pod template merged strategically into the generated pod."
+    )
+
+
+class SparkPod(Pod):
+    """Size of a pod that runs Spark, how far its memory may be raised, and what to add to it."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "memory <= maxMemory does not hold",
+            "write a maxMemory that is at least memory, such as memory: 2g and maxMemory: 8g",
+            ("memory", "max_memory"),
+            # 2g and 2Gi are both 2Gi, as which CEL reads it
+            "!has(self.maxMemory) || quantity(self.memory.replace('i', '').upperAscii() + 'i')"
+            ".compareTo(quantity(self.maxMemory.replace('i', '').upperAscii() + 'i')) <= 0",
+            lambda pod: pod.max_memory is None or pod.memory.bytes <= pod.max_memory.bytes,
+        ),
+    )
+
+    max_memory: Annotated[ByteSize | None, _MEMORY_BOUND] = Field(
+        default=None,
+        description="Up to which the operator raises memory when it ran out, each time by half; default: it does not.",
     )
 
 
@@ -167,10 +190,10 @@ class Parallelism(Model):
         return self.initial or _between(self.min, 8, self.max)
 
 
-class ExecutorsSpec(Pod):
+class ExecutorsSpec(SparkPod):
     """Number and size of the Spark executors."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (ascending("min", "initial", "max"),)
+    rules: ClassVar[tuple[Rule, ...]] = (*SparkPod.rules, ascending("min", "initial", "max"))
 
     # /scale reads and writes this field, so it always has a value
     initial: Annotated[Count, IN_PLACE] = Field(
@@ -224,6 +247,12 @@ class Scaling(Model):
     )
     grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _DECISION] = Field(
         default=6, description="Number of batches after a change for which nothing is decided."
+    )
+    schedule: Annotated[tuple[ScheduledMinimum, ...] | None, _BOUND] = Field(
+        default=None,
+        min_length=1,
+        max_length=16,
+        description="Minimums of executors that hold at times, such as before a peak of every morning.",
     )
 
 

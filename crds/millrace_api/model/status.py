@@ -12,6 +12,7 @@ from millrace_api.model.base import Model
 from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.snapshots import SnapshotsReport
 from millrace_api.model.upgrade import UpgradeVerdict
+from millrace_api.model.values import ByteSize
 
 _Text = Annotated[str, Field(max_length=4096)]
 _Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -168,6 +169,15 @@ class Chain(Model):
     )
 
 
+class MemoryShortage(StrEnum):
+    """What of a pod's memory ran out, and is therefore raised."""
+
+    HEAP = "HeapFull"
+    """The JVM's heap, and with it the limit of the container."""
+    LIMIT = "LimitExceeded"
+    """The limit of the container: the heap stays, and there is more for Python, state stores and buffers."""
+
+
 class RejectedSpec(Model):
     """A spec that is not followed: it did not become healthy, or its comparison with the last healthy one says so."""
 
@@ -228,6 +238,40 @@ class UpgradeStatus(Model):
     message: Annotated[str, Field(max_length=2048)] = Field(default="", description="Why, in sentences.")
 
 
+class RaisedMemory(Model):
+    """Memory that was raised after it ran out."""
+
+    from_: ByteSize = Field(
+        validation_alias="from",
+        serialization_alias="from",
+        description="Memory in the spec; with another one there, this no longer holds.",
+    )
+    memory: ByteSize = Field(description="Memory in force: the heap, and what was added beside it.")
+    heap: ByteSize = Field(description="The JVM's heap.")
+    raises: int = Field(description="How often it was raised.")
+    time: _Time = Field(description="When it was last raised.")
+    reason: MemoryShortage = Field(description="What ran out.")
+    message: Annotated[str, Field(max_length=512)] = Field(default="", description="Why, in a sentence.")
+
+
+class MemoryStatus(Model):
+    """Memory of driver and executors where it is not as in the spec, since it ran out."""
+
+    driver: RaisedMemory | None = Field(default=None, description="The driver's.")
+    executors: RaisedMemory | None = Field(default=None, description="That of each executor.")
+
+    @property
+    def by_part(self) -> dict[str, RaisedMemory]:
+        """What was raised, by the part of the spec that it is about."""
+        found = {"driver": self.driver, "executors": self.executors}
+        return {part: each for part, each in found.items() if each is not None}
+
+    def raised_since(self, before: MemoryStatus) -> dict[str, RaisedMemory]:
+        """Return what was raised since ``before``, as ``by_part``."""
+        counts = {part: each.raises for part, each in before.by_part.items()}
+        return {part: each for part, each in self.by_part.items() if each.raises > counts.get(part, 0)}
+
+
 class Status(Model):
     """What the operator reports about the query."""
 
@@ -260,6 +304,9 @@ class Status(Model):
     revision_time: _Time | None = Field(default=None, description="When that revision was first followed.")
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
+    memory: MemoryStatus | None = Field(
+        default=None, description="Memory that was raised after it ran out; absent while it is as in the spec."
+    )
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     upgrade: UpgradeStatus | None = Field(
         default=None, description="The last comparison of a changed spec with the one that runs, if there was one."

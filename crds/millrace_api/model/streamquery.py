@@ -18,9 +18,9 @@ from millrace_api.model.deployment import (
     Parallelism,
     PartitionerSpec,
     PlacementSetting,
-    Pod,
     Scaling,
     SnapshotsSpec,
+    SparkPod,
 )
 from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
@@ -28,6 +28,7 @@ from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
+from millrace_api.model.schedule import WITHIN_MAXIMUM
 from millrace_api.model.scheduling import SchedulingSpec
 from millrace_api.model.sinks import OutputSinkSpec, SinkSpec
 from millrace_api.model.sources import SourceSpec
@@ -270,6 +271,7 @@ class Spec(Model):
             f"name.matches('^{SOURCE_NAME}$'))",
             None,  # the type of the keys says it
         ),
+        WITHIN_MAXIMUM,
         Rule(
             "placement Dedicated needs kafka sources",
             "write partitioner.placement: Inline, or read from kafka",
@@ -339,7 +341,7 @@ class Spec(Model):
     executors: Annotated[ExecutorsSpec, FREE] = Field(
         default=ExecutorsSpec(), description="Number and size of the Spark executors."
     )
-    driver: Annotated[Pod, FREE] = Field(default=Pod(), description="Size of the Spark driver.")
+    driver: Annotated[SparkPod, FREE] = Field(default=SparkPod(), description="Size of the Spark driver.")
     scaling: Annotated[Scaling, FREE] = Field(default=Scaling(), description="When and whether to scale.")
     checkpoint: Annotated[CheckpointSpec | None, FIXED, FREE] = Field(
         default=None, description="Where offsets, plans and state are stored; cannot be changed later."

@@ -34,7 +34,7 @@ _PART = "[0-9]{1,12}(?:us|ms|s|m|h|d)"
 _LONGEST_DAYS = 36_500
 
 
-class _TextValue(str):
+class TextValue(str):
     """A string that is checked on creation and keeps the text as it was written."""
 
     __slots__ = ()
@@ -47,7 +47,7 @@ class _TextValue(str):
     def __new__(cls, text: str) -> Self:
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         if not isinstance(text, str) or len(text) > cls.max_length or not re.fullmatch(cls.pattern, text):
-            raise problem(f"{_quoted(text)} is not {cls.what}", cls.hint)
+            raise problem(f"{quoted(text)} is not {cls.what}", cls.hint)
         return super().__new__(cls, text)
 
     @classmethod
@@ -63,7 +63,7 @@ class _TextValue(str):
         }
 
 
-class Duration(_TextValue):
+class Duration(TextValue):
     """A length of time in whole numbers with units, as in Go: ``500ms``, ``30s``, ``1h30m``; and ``d``, 24 hours."""
 
     __slots__ = ()
@@ -75,7 +75,7 @@ class Duration(_TextValue):
         """Check the text; raise a ``ValueError`` that quotes it and says what to write."""
         value = super().__new__(cls, text)
         if value.microseconds > _LONGEST_DAYS * _MICROSECONDS["d"]:
-            raise problem(f"{_quoted(text)} is too long", f"write at most {_LONGEST_DAYS}d")
+            raise problem(f"{quoted(text)} is too long", f"write at most {_LONGEST_DAYS}d")
         return value
 
     @property
@@ -102,7 +102,7 @@ class PositiveDuration(Duration):
     what = "a duration longer than zero"
 
 
-class ByteSize(_TextValue):
+class ByteSize(TextValue):
     """An amount of memory in powers of 1024, as Kubernetes writes it, ``2Gi``, or as Spark does, ``2g``.
 
     The text is Spark's, whichever was written, so that both are the same size.
@@ -146,7 +146,7 @@ class Cores(Decimal):
         if isinstance(written, int) and not isinstance(written, bool) and 1 <= written <= cls.most:
             return super().__new__(cls, written)
         if not isinstance(written, str) or len(written) > cls.max_length or not re.fullmatch(cls.pattern, written):
-            raise problem(f"{_quoted(written)} is not {cls.what}", cls.hint)
+            raise problem(f"{quoted(written)} is not {cls.what}", cls.hint)
         return super().__new__(cls, Decimal(written[:-1]) / 1000 if written.endswith("m") else written)
 
     @property
@@ -179,7 +179,8 @@ class Cores(Decimal):
         }
 
 
-def _quoted(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """Return a value as messages have it: texts in quotes, the rest as in YAML."""
     if isinstance(value, bool):
         return str(value).lower()  # as YAML has it
     return f'"{value}"' if isinstance(value, str) else str(value)
@@ -190,7 +191,7 @@ def text(pattern: str, max_length: int, what: str, hint: str) -> tuple[AfterVali
 
     def check(value: str) -> str:
         if len(value) > max_length or not re.fullmatch(pattern, value):
-            raise problem(f"{_quoted(value)} is not {what}", hint)
+            raise problem(f"{quoted(value)} is not {what}", hint)
         return value
 
     schema = {"type": "string", "pattern": f"^({pattern})$", "minLength": 1, "maxLength": max_length}
@@ -299,7 +300,7 @@ Positive = Annotated[float, Field(strict=True, gt=0)]
 
 def _scalar(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
-        raise problem(f"{_quoted(value)} is not a single value", "write a number, a text, true or false")
+        raise problem(f"{quoted(value)} is not a single value", "write a number, a text, true or false")
     return value
 
 

@@ -34,12 +34,16 @@ def clause_problems(text: str, query: exp.Query) -> Iterator[Problem]:
         elif isinstance(node, exp.Join) and node.method and node.kind in ("SEMI", "ANTI"):
             message = f"Spark has no {node.method} {node.side} {node.kind} JOIN".replace("  ", " ")
             yield problem_at(text, start_of(node.this), message, "name the columns: write USING (...)")
+        elif isinstance(node, exp.SetOperation) and node.args.get("by_name"):
+            message = f"Spark has no {node.key.upper()} BY NAME"
+            yield problem_at(text, start_of(node.expression), message, "list the columns of both sides in one order")
         elif isinstance(node, exp.Placeholder):
             name = f":{node.this}" if node.this else "?"
             yield Problem(f"the SQL has the parameter {name}, which has no value", "write the value itself")
         elif isinstance(node, exp.Table) and node.args.get("version") is not None:
-            message = f"the source {node.name} has no earlier versions"
-            yield problem_at(text, start_of(node.this), message, f"write FROM {node.name}")
+            message = f"the source {node.name} is read AS OF a version or a time, which is not possible"
+            hint = "leave AS OF out: a join with a table takes its version at the event time of each record"
+            yield problem_at(text, start_of(node.this), message, hint)
 
 
 def _has_window(qualify: exp.Qualify) -> bool:

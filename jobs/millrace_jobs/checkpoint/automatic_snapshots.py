@@ -13,10 +13,9 @@ from pathlib import Path
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.checkpoint.object_lease import spark_place
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
 from millrace_jobs.checkpoint.snapshots import (
     SNAPSHOTS,
-    Snapshot,
-    SnapshotReason,
     claim_on,
     names_of_snapshots,
     place_of_snapshot,

@@ -73,7 +73,7 @@ class Handover:
                 for name in names:
                     (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
                     (self.copy / name).hardlink_to(self.original / name)
-                require_named(self.copy, names)
+                require_named({name: self.copy / name for name in names})
                 return batch
             except FileNotFoundError:
                 shutil.rmtree(self.copy, ignore_errors=True)

@@ -16,21 +16,20 @@ from millrace_api.model.snapshots import MOST_REPORTED, ReportedSnapshot, Snapsh
 from millrace_api.model.values import SNAPSHOT_NAME
 from millrace_jobs.checkpoint.automatic_snapshots import require_room
 from millrace_jobs.checkpoint.object_lease import spark_place
+from millrace_jobs.checkpoint.snapshot_manifest import MANIFEST, Snapshot, SnapshotReason
 from millrace_jobs.checkpoint.snapshots import (
     ASKED,
-    MANIFEST,
     SNAPSHOTS,
-    Snapshot,
-    SnapshotReason,
     claim_on,
     names_of_snapshots,
     place_of_snapshot,
     remove,
+    remove_files,
     snapshots_of,
     take,
 )
 from millrace_jobs.checkpoint.spark_folder import SparkLog
-from millrace_jobs.places import Place, remove_all, write_durably
+from millrace_jobs.places import Place, write_durably
 
 _REMOVAL = "_removal.json"
 """File beside the snapshots with the name and the time of the last removal that was asked for, written before it.
@@ -81,9 +80,7 @@ def remove_requested(root: Place, name: str, asked: str) -> None:
     note, removal = root / SNAPSHOTS / _REMOVAL, json.dumps({"name": name, "asked": asked}).encode()
     with suppress(FileNotFoundError):
         if note.read_bytes() == removal:
-            place = place_of_snapshot(root, name)  # with what a driver that died has left of it
-            (place / MANIFEST).unlink(missing_ok=True)
-            remove_all(place)
+            remove_files(place_of_snapshot(root, name))  # with what a driver that died has left of it
             return
     if name not in names_of_snapshots(root):
         hint = "write - and the name of one; status.snapshots.newest has the newest"

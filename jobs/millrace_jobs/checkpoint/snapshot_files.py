@@ -14,7 +14,7 @@ import json
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 
@@ -70,20 +70,22 @@ def _is_left_over(spark: Place, store: str, batch: int) -> bool:
     return False
 
 
-def require_named(spark: Place, names: Sequence[str]) -> None:
+def require_named(places: Mapping[str, Place]) -> None:
     """Check that a copy has the files that its zips name: Spark may have replaced a zip while it was copied.
 
+    Args:
+        places: the places of the copies by their names in Spark's part.
+
     Raises:
-        FileNotFoundError: one is not among ``names``.
+        FileNotFoundError: one is not among them.
         MillraceError: a zip is damaged.
     """
-    kept = set(names)
-    for name in names:
+    for name, place in places.items():
         if name.startswith("state/") and name.endswith(".zip"):
             store = name.rpartition("/")[0]
-            for needed in _named_by(within(spark, name)):
-                if f"{store}/{needed}" not in kept:
-                    raise FileNotFoundError(f"{spark}/{store}: it has no {needed}")
+            for needed in _named_by(place):
+                if f"{store}/{needed}" not in places:
+                    raise FileNotFoundError(f"{place}: {store} has no {needed}")
 
 
 def _files_of_store(spark: Place, store: str, names: Sequence[str], last: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ from typing import Any, Self
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.automatic_snapshots import take_automatically
 from millrace_jobs.checkpoint.requested_snapshots import remove_requested, report_on, take_requested
-from millrace_jobs.checkpoint.snapshots import Snapshot, SnapshotReason
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
 from millrace_jobs.places import Place, place_of
 
 _LOWEST_PRIORITY = 19

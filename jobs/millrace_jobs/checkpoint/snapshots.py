@@ -3,7 +3,7 @@
 A snapshot is in ``snapshots/NAME`` of its checkpoint, with the files of a checkpoint that no driver holds, and
 ``snapshot.json``, which has the size and the digest of every other file, and a digest of what it says itself. It is
 written last: without it, a snapshot is not whole. In a folder, Spark's files are hard links: Spark replaces files, and
-never changes one in place. In an object store, the store copies them.
+never changes one in place. In an object store, the store copies them, and snapshots share the copies of the state.
 
 What sources, tables and policies record belongs to no batch. It is copied first, and counts only if the batch is still
 the last one committed afterwards: a driver that died in that moment would have left the same.
@@ -12,23 +12,29 @@ the last one committed afterwards: a driver that died in that moment would have 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import SNAPSHOT_NAME, SNAPSHOT_NAME_HINT
-from millrace_jobs.checkpoint.marker import MARKER, Marker, Versions
+from millrace_jobs.checkpoint.marker import MARKER, Marker
 from millrace_jobs.checkpoint.object_lease import begun_entries, spark_place
+from millrace_jobs.checkpoint.shared_objects import SharedObjects, remove_unshared
 from millrace_jobs.checkpoint.snapshot_files import files_at, require_named
+from millrace_jobs.checkpoint.snapshot_manifest import (
+    KEPT,
+    MANIFEST,
+    SHARED,
+    Snapshot,
+    SnapshotReason,
+    StoredFile,
+    damaged_snapshot,
+)
 from millrace_jobs.checkpoint.spark_folder import SparkLog
 from millrace_jobs.disk import sync
 from millrace_jobs.places import Place, files_below, folders_in, remove_all, within, write_durably
@@ -36,8 +42,6 @@ from millrace_jobs.stores.objects import ObjectPath
 
 SNAPSHOTS = "snapshots"
 """The folder of a checkpoint that has its snapshots."""
-
-MANIFEST = "snapshot.json"
 
 RESTORING = "restoring"
 """File of a checkpoint that is being made of a snapshot, with the place of that; a process that died has left it."""
@@ -48,109 +52,8 @@ _CLAIM = "taking"
 ASKED = "asked "
 """What that reason begins with if the query's annotation asks for the snapshot, so that its driver takes it."""
 
-_KEPT = ("sources", "policies", "tables")
-"""What a query goes on from beside Spark's part and the marker."""
-
 _ATTEMPTS = 20
 """How often the newest batch is tried, while Spark commits the next one, or removes what this one needs."""
-
-
-class SnapshotReason(StrEnum):
-    """Why a snapshot was taken."""
-
-    REQUEST = "request"
-    """A person asked for it, and only a person removes it."""
-    SCHEDULE = "schedule"
-    CHANGE = "change"
-    COMPARISON = "comparison"
-    """Two versions are compared from it on; the comparison removes it at its end, or the next one."""
-
-    @property
-    def is_automatic(self) -> bool:
-        """Whether the driver has taken it by itself."""
-        return self in (SnapshotReason.SCHEDULE, SnapshotReason.CHANGE)
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file of a snapshot: its name from there on, its size in bytes, and its SHA-256, or the tag of its object."""
-
-    name: str
-    bytes: int
-    digest: str
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a whole snapshot says of itself; its name is that of its folder.
-
-    ``checkpoint`` is the id of the one that it was taken of. ``asked`` is when the query's annotation was first seen
-    that asked for it; empty if none did.
-    """
-
-    name: str
-    query: str
-    checkpoint: str
-    batch: int
-    taken: datetime
-    versions: Versions | None
-    files: tuple[StoredFile, ...]
-    reason: SnapshotReason = SnapshotReason.REQUEST
-    asked: str = ""
-
-    @property
-    def bytes(self) -> int:
-        """The size of all files, of which a folder stores only those that no other snapshot has."""
-        return sum(file.bytes for file in self.files)
-
-    @classmethod
-    def read(cls, place: Place) -> Self:
-        """Return what the snapshot in a place says of itself.
-
-        Raises:
-            MillraceError: there is no whole snapshot, or its manifest is damaged.
-            OSError: the place cannot be read.
-        """
-        try:
-            content = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
-            if content.pop("digest") != _digest_of(content):
-                raise ValueError(MANIFEST)
-            versions = content["versions"]
-            return cls(
-                place.name,
-                content["query"],
-                content["checkpoint"],
-                int(content["batch"]),
-                datetime.fromisoformat(content["taken"]).astimezone(UTC),
-                None if versions is None else Versions(**versions),
-                tuple(_stored_file(**file) for file in content["files"]),
-                SnapshotReason(content["reason"]),
-                str(content.get("asked", "")),
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            message = f"there is no snapshot {place}, or it is not whole: it has no {MANIFEST}"
-            raise MillraceError(Problem(message, "millrace snapshot ls shows the snapshots of a checkpoint")) from None
-        except (ValueError, KeyError, TypeError):
-            raise _damaged(place, f"{MANIFEST} is not what Millrace writes there") from None
-
-    def write(self, place: Place) -> None:
-        """Write the manifest, by which the snapshot becomes whole."""
-        content: dict[str, Any] = asdict(self) | {"taken": self.taken.isoformat()}
-        content["digest"] = _digest_of(content)
-        write_durably(place / MANIFEST, json.dumps(content, indent=1).encode())
-
-
-def _digest_of(content: Mapping[str, Any]) -> str:
-    """Return the digest of what a manifest says beside it."""
-    return f"sha256:{hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
-
-
-def _stored_file(name: str, bytes: int, digest: str) -> StoredFile:
-    """Return a file of a manifest. Raises ValueError if its name is none that a snapshot has, or leads out of it."""
-    first, *others = name.split("/")
-    if name != MARKER and (first not in ("spark", *_KEPT) or not others or {"", ".", ".."} & set(others)):
-        raise ValueError(name)
-    return StoredFile(name, int(bytes), str(digest))
 
 
 def place_of_snapshot(root: Place, name: str) -> Place:
@@ -184,17 +87,21 @@ def take(
     _claim(target, f"{ASKED}{asked}" if asked else reason)
     missing: FileNotFoundError | None = None
     try:
+        shared = SharedObjects(target.parent, snapshots_of(root)) if isinstance(target, ObjectPath) else None
         for _ in range(_ATTEMPTS):
             try:
-                return _take(root, target, name, now or datetime.now(UTC), reason, asked)
+                snapshot = _take(root, target, now or datetime.now(UTC), reason, asked, shared)
+                if missing is not None:
+                    remove_unshared(target.parent)  # copies of files that Spark has replaced
+                return snapshot
             except FileNotFoundError as error:
                 missing = error
-            for folder in ("spark", *_KEPT):
+            for folder in ("spark", *KEPT):
                 remove_all(target / folder)
     except BaseException:
-        remove_all(target)
+        remove_files(target)
         raise
-    remove_all(target)
+    remove_files(target)
     message = f"no snapshot of {root} could be taken: its files are replaced faster than they are kept ({missing})"
     raise MillraceError(Problem(message, "try again; if it fails again, write a longer batchInterval"))
 
@@ -223,7 +130,9 @@ def _claim(target: Place, reason: str) -> None:
         raise MillraceError(Problem(message, "give this one another name, or remove that one by millrace snapshot rm"))
 
 
-def _take(root: Place, target: Place, name: str, now: datetime, reason: SnapshotReason, asked: str) -> Snapshot:
+def _take(
+    root: Place, target: Place, now: datetime, reason: SnapshotReason, asked: str, shared: SharedObjects | None
+) -> Snapshot:
     marker = Marker.read(root)
     if marker is None:
         raise MillraceError(Problem(f"there is no checkpoint {root}", "millrace checkpoint ls shows those in a place"))
@@ -232,7 +141,7 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     if batch is None:
         raise MillraceError(Problem(f"no batch of {root} is finished", "take the snapshot after its first results"))
     files: list[StoredFile] = []
-    for folder in _KEPT:
+    for folder in KEPT:
         kept = root / folder
         files += [_copy(within(kept, each), target, f"{folder}/{each}") for each, _ in files_below(kept)]
     if SparkLog(spark).last_batch().committed != batch:
@@ -243,8 +152,8 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
         if log == "offsets" and int(number) in begun:  # an old driver may have replaced it in the log
             files.append(_written(target, f"spark/{each}", begun[int(number)].encode()))
         else:
-            files.append(_keep(within(spark, each), target, f"spark/{each}"))
-    require_named(target / "spark", [file.name.removeprefix("spark/") for file in files])
+            files.append(_keep(within(spark, each), target, f"spark/{each}", shared))
+    require_named({file.name.removeprefix("spark/"): file.place(target) for file in files})
     again = Marker.read(root)
     if again is None or (again.layout, again.renumbered) != (marker.layout, marker.renumbered):
         raise FileNotFoundError(f"{root}: another state has taken the place of that of batch {batch}")
@@ -252,7 +161,11 @@ def _take(root: Place, target: Place, name: str, now: datetime, reason: Snapshot
     files.append(_described(target / MARKER, MARKER))
     if isinstance(target, Path):
         _sync_folders(target)
-    snapshot = Snapshot(name, marker.query.name, marker.id, batch, now, marker.versions, tuple(files), reason, asked)
+    if not (target / _CLAIM).exists():
+        hint = "take it again, by one process at a time"
+        raise MillraceError(Problem(f"the snapshot {target} was removed while it was being taken", hint))
+    of = (target.name, marker.query.name, marker.id, batch)
+    snapshot = Snapshot(*of, now, marker.versions, tuple(files), reason, asked)
     snapshot.write(target)
     (target / _CLAIM).unlink(missing_ok=True)
     return snapshot
@@ -274,7 +187,7 @@ def snapshots_of(root: Place) -> list[Snapshot]:
 def names_of_snapshots(root: Place) -> list[str]:
     """Return the names of a checkpoint's snapshots, also of those that are not whole."""
     try:
-        return [folder.name for folder in folders_in(root / SNAPSHOTS)]
+        return [folder.name for folder in folders_in(root / SNAPSHOTS) if folder.name != SHARED]
     except FileNotFoundError:
         return []
 
@@ -299,16 +212,16 @@ def verify(place: Place) -> Snapshot:
     snapshot = Snapshot.read(place)
     for file in snapshot.files:
         try:
-            found = _described(within(place, file.name), file.name)
+            found = _described(file.place(place), file.name)
         except FileNotFoundError:
-            raise _damaged(place, f"{file.name} is gone") from None
+            raise damaged_snapshot(place, f"{file.name} is gone") from None
         if found.bytes != file.bytes:
-            raise _damaged(place, f"{file.name} has {found.bytes} bytes, and had {file.bytes}")
+            raise damaged_snapshot(place, f"{file.name} has {found.bytes} bytes, and had {file.bytes}")
         if found.digest.partition(":")[0] != file.digest.partition(":")[0]:
             message = f"the snapshot {place} cannot be compared: it was moved between a folder and an object store"
             raise MillraceError(Problem(message, "move it by millrace snapshot restore"))
         if found.digest != file.digest:
-            raise _damaged(place, f"{file.name} has other content than when it was taken")
+            raise damaged_snapshot(place, f"{file.name} has other content than when it was taken")
     return snapshot
 
 
@@ -357,13 +270,13 @@ def fill(place: Place, target: Place, marker: Marker, spark: Place) -> None:
     """
     write_durably(target / RESTORING, str(place).encode())
     (target / MARKER).unlink(missing_ok=True)
-    for folder in (spark, *(target / name for name in _KEPT)):
+    for folder in (spark, *(target / name for name in KEPT)):
         remove_all(folder)
     for file in Snapshot.read(place).files:
         first, _, rest = file.name.partition("/")
         if file.name != MARKER:
             goal = within(spark, rest) if first == "spark" else within(target, file.name)
-            write_durably(goal, within(place, file.name).read_bytes(), ".restored")
+            write_durably(goal, file.place(place).read_bytes(), ".restored")
     marker.write(target)
     (target / RESTORING).unlink(missing_ok=True)
 
@@ -377,8 +290,14 @@ def remove(place: Place) -> None:
     """
     if next(files_below(place), None) is None:
         raise MillraceError(Problem(f"there is no snapshot {place}", "millrace snapshot ls shows those that there are"))
+    remove_files(place)
+
+
+def remove_files(place: Place) -> None:
+    """Remove what there is of a snapshot. Raises OSError if it cannot be removed."""
     (place / MANIFEST).unlink(missing_ok=True)  # first: what has it is whole
     remove_all(place)
+    remove_unshared(place.parent)
 
 
 def outdated(snapshots: Sequence[Snapshot], keep: int, age: timedelta | None, now: datetime) -> list[Snapshot]:
@@ -390,11 +309,13 @@ def outdated(snapshots: Sequence[Snapshot], keep: int, age: timedelta | None, no
     return [each for each in beyond if age is None or now - each.taken > age]
 
 
-def _keep(source: Place, target: Place, name: str) -> StoredFile:
-    """Link a file that is never changed, or let the store copy it."""
+def _keep(source: Place, target: Place, name: str, shared: SharedObjects | None) -> StoredFile:
+    """Link a file that is never changed, or let the store copy it; one of the state may be ``shared``."""
     kept = within(target, name)
     if isinstance(source, ObjectPath):
         assert isinstance(kept, ObjectPath)
+        if shared is not None and name.startswith("spark/state/"):
+            return shared.keep(source, name)
         source.copy_to(kept)
     else:
         assert isinstance(kept, Path)
@@ -436,8 +357,3 @@ def _sync_folders(root: Path) -> None:
     for folder, _, _ in os.walk(root):
         sync(Path(folder))
     sync(root.parent)
-
-
-def _damaged(place: Place, why: str) -> MillraceError:
-    message = f"the snapshot {place} is damaged: {why}"
-    return MillraceError(Problem(message, "use another snapshot: millrace snapshot ls shows those that there are"))

@@ -162,9 +162,14 @@ def _range(delta: Any, more: str, less: str, unit: str) -> str:
     low, high = float(delta.min()), float(delta.max())
     if low >= 0 or high <= 0:
         word, ends = (more, (low, high)) if low >= 0 else (less, (-high, -low))
-        amount = f"{ends[0]:.6g}" if ends[0] == ends[1] else f"{ends[0]:.6g} to {ends[1]:.6g}"
+        amount = " to ".join(dict.fromkeys(map(_amount, ends)))
         return f": the new one is {amount}{unit} {word}"
-    return f": the new one is {-low:.6g}{unit} {less} to {high:.6g}{unit} {more}"
+    return f": the new one is {_amount(-low)}{unit} {less} to {_amount(high)}{unit} {more}"
+
+
+def _amount(value: float) -> str:
+    """Return six digits of a number, and all left of the point: 99987100 is easier to read than 9.99871e+07."""
+    return f"{value:.0f}" if 1e6 <= value < 1e15 else f"{value:.6g}"
 
 
 def _of_rows(compared: ComparedRows) -> Iterator[ResultFinding]:

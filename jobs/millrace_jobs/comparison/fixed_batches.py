@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from millrace_jobs.checkpoint.object_lease import spark_place
 from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sources.base import (
     OnArrival,
@@ -144,12 +145,13 @@ class LaterSource(_Wrapped):
     Args:
         source: the source.
         ends: where the batches of the first run ended.
-        log: Spark's log of the later run, which has the positions that all its sources have reached.
+        checkpoint: the folder of the later run, whose log has the positions that all its sources have reached. The log
+            has another place once the state is rewritten for the version.
     """
 
-    def __init__(self, source: Source, ends: BatchEnds, log: LogEntries) -> None:
+    def __init__(self, source: Source, ends: BatchEnds, checkpoint: Path) -> None:
         super().__init__(source)
-        self._ends, self._log = ends, log
+        self._ends, self._checkpoint = ends, checkpoint
 
     def initial(self) -> Position:
         """Return where the first run began."""
@@ -169,10 +171,11 @@ class LaterSource(_Wrapped):
         return self._ends.after(self._reached()) is None
 
     def _reached(self) -> Positions:
-        newest = self._log.newest("offsets")
+        log = LogEntries(spark_place(self._checkpoint))
+        newest = log.newest("offsets")
         if newest is None:
             return {}
-        lines = self._log.text("offsets", newest).splitlines()[2:]
+        lines = log.text("offsets", newest).splitlines()[2:]
         return positions_in(json.loads(line) for line in lines if line != "-")
 
 

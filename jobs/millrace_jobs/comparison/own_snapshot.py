@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.automatic_snapshots import require_room, timed_name
 from millrace_jobs.checkpoint.object_lease import spark_place
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
 from millrace_jobs.checkpoint.snapshots import (
-    Snapshot,
-    SnapshotReason,
     claim_on,
     names_of_snapshots,
     place_of_snapshot,

@@ -11,13 +11,8 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint.checkpoint import checkpoint_root
 from millrace_jobs.checkpoint.evolution import changes_on
 from millrace_jobs.checkpoint.marker import Marker
-from millrace_jobs.checkpoint.snapshots import (
-    MANIFEST,
-    SnapshotReason,
-    place_of_snapshot,
-    restore,
-    snapshots_of,
-)
+from millrace_jobs.checkpoint.snapshot_manifest import MANIFEST, SnapshotReason
+from millrace_jobs.checkpoint.snapshots import place_of_snapshot, restore, snapshots_of
 from millrace_jobs.comparison.report import BEGINNING
 from millrace_jobs.comparison.scratch_query import named
 from millrace_jobs.places import Place

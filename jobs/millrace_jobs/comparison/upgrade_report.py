@@ -101,7 +101,9 @@ def _speed(report: VersionsReport) -> str:
         return ""
     if not report.speed.is_known:
         return "times are not compared, for too few batches"
-    return f"it takes {report.speed.ratio:.2f} times as long, and {report.bound:g} is allowed"
+    speed = report.speed
+    interval = f"{speed.low:.2f} to {speed.high:.2f} with 95 % confidence"
+    return f"it takes {speed.ratio:.2f} times as long ({interval}), not surely more than the {report.bound:g} allowed"
 
 
 def _cut(text: str, most: int) -> str:

@@ -31,7 +31,6 @@ from millrace_jobs.comparison.kept_results import KeptFolder, KeptOutput, Result
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.places import write_durably
-from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.job import Job
@@ -155,7 +154,7 @@ class _Endpoints(Endpoints):
         if self.task.is_first:
             return self._first(opened, checkpoint)
         ends = BatchEnds.read(Path(self.task.ends))
-        return {name: LaterSource(source, ends, LogEntries(checkpoint.spark)) for name, source in opened.items()}
+        return {name: LaterSource(source, ends, self.task.checkpoint) for name, source in opened.items()}
 
     def _first(self, opened: Mapping[str, Source], checkpoint: Checkpoint) -> dict[str, Source]:
         """Return sources that end where they end now, and write how much that is."""

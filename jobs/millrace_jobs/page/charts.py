@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from xml.etree.ElementTree import Element
 
 from millrace_jobs.page.heat_map import HeatMap
-from millrace_jobs.page.view import Bar, ChartLine, LineChart
+from millrace_jobs.page.line_charts import ChartLine, LineChart
+from millrace_jobs.page.view import Bar
 from millrace_support.pages.elements import element
 from millrace_support.terminal_texts import count_text
 
@@ -23,6 +24,13 @@ _ZEROS = re.compile(r"\.0+(?=\D|$)|(?<=\.\d)0(?=\D|$)")
 """Decimals of a tick that say nothing, as in 50.0k and 2.50M."""
 _ROW = 14
 """Height of a row of the heat map, in pixels."""
+
+_CUT_SHARE, _CUT_LEAST, _NEVER_CUT = 0.1, 10, 5
+"""Largest share of values that the top of an axis may cut off, values that a chart needs for that, and how many of the
+newest ones are never cut."""
+
+_CUT_TIMES = 3.0
+"""How many times higher an axis has to be with all values for some to be cut off."""
 
 LEVELS = (0.25, 0.75, 1.25, 1.75, 2.5, 4.0)
 """Ratios to the mean load at which the heat map takes the next darker shade."""
@@ -36,7 +44,11 @@ def line_chart(chart: LineChart) -> Element:
     title = f"chart-{chart.id}"
     newest = [
         element(
-            "span", element("strong", each.text), f" {each.name}" if each.name else None, class_=f"now line-{number}"
+            "span",
+            element("strong", each.text),
+            f" {each.name}" if each.name else None,
+            f" {each.before}" if each.before else None,
+            class_=f"now line-{number}",
         )
         for number, each in enumerate(chart.series)
     ]
@@ -49,13 +61,16 @@ def line_chart(chart: LineChart) -> Element:
         return element("figure", caption, element("p", chart.absent, class_="absent"), class_="chart")
     points = [point for series in chart.series for point in series.points]
     first, last = min(time for time, _ in points), max(time for time, _ in points)
-    top = nice_top(max(value for _, value in points), at_least=chart.reference or chart.least)
+    least = chart.reference or chart.least
+    highest = max(_most_shown([value for _, value in series.points]) for series in chart.series)
+    top = nice_top(highest, at_least=least)
+    cut = {time: max(value for at, value in points if at == time) for time, value in points if value > top}
 
     def x(time: float) -> float:
         return 4 + (_WIDTH - 10) * ((time - first) / (last - first) if last > first else 1.0)
 
     def y(value: float) -> float:
-        return _HEIGHT - 2 - (_HEIGHT - 8) * value / top
+        return _HEIGHT - 2 - (_HEIGHT - 8) * min(value / top, 1.0)
 
     grid = "".join(f"M0 {y(value):g}H{_WIDTH:g}" for value in (0.0, top / 2, top))
     drawing = element(
@@ -68,11 +83,14 @@ def line_chart(chart: LineChart) -> Element:
             if first <= each <= last
         ],
         *(_lines(series, number, x, y) for number, series in reversed(list(enumerate(chart.series)))),
+        [element("path", d=f"M{x(time):.1f} 0V10", class_="cut") for time in cut],
         viewBox=f"0 0 {_WIDTH:g} {_HEIGHT:g}",
         preserveAspectRatio="none",
         role="img",
         aria_label=_in_words(chart),
     )
+    every = "batch" if chart.batches == len(chart.series[0].points) else "point"
+    note = element("div", _cut_note(cut, top, every), class_="cut-note") if cut else None
     ticks = [element("span", _tick(value, top)) for value in (top, top / 2, 0.0)]
     times = [element("span", _time(first)), element("span", f"{_time(last)} UTC")]
     plot = element(
@@ -80,9 +98,33 @@ def line_chart(chart: LineChart) -> Element:
         element("div", ticks, class_="y", aria_hidden="true"),
         drawing,
         element("div", times, class_="x", aria_hidden="true"),
+        note,
         class_="plot",
     )
     return element("figure", caption, plot, class_="chart", aria_labelledby=title)
+
+
+def _most_shown(values: Sequence[float]) -> float:
+    """Return the highest value that an axis shows: of all, or without the few that would leave no room to the others.
+
+    The first batches after a start take several times as long as all others, since processes start and code is
+    compiled. The newest values are always shown.
+    """
+    if len(values) < _CUT_LEAST:
+        return max(values)
+    ordered = sorted(values)
+    usual = max(ordered[len(ordered) - 1 - int(_CUT_SHARE * len(ordered))], *values[-_NEVER_CUT:])
+    return usual if 0 < usual * _CUT_TIMES < ordered[-1] else ordered[-1]
+
+
+def _cut_note(cut: Mapping[float, float], top: float, every: str) -> str:
+    """Return how many values by time are above the top of an axis, and how high they go; each is that of ``every``."""
+    time, most = max(cut.items(), key=lambda each: each[1])
+    highest = f"{number_text(most)} at {_time(time)}"
+    if len(cut) == 1:
+        return f"1 {every} above {_tick(top, top)} is cut off: {highest}"
+    plural = f"{every}es" if every == "batch" else f"{every}s"
+    return f"{len(cut)} {plural} above {_tick(top, top)} are cut off, up to {highest}"
 
 
 def _lines(series: ChartLine, number: int, x: Callable[[float], float], y: Callable[[float], float]) -> list[Element]:

@@ -103,6 +103,8 @@ def _title(call: PendingCall) -> str:
 def _remedy(call: PendingCall) -> str:
     if call.hint:
         return call.hint
+    if call.kind is CallKind.SERVER:
+        return "check whether it runs and can be reached; the run goes on once it answers"
     if call.is_one_call:
         return "see what it waits for there; if it never returns, correct it and start the run again: nothing is lost"
     return "make it faster, or give it fewer records by maxRecordsPerBatch or maxFilesPerBatch of the source"

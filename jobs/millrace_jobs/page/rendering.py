@@ -54,7 +54,11 @@ def _charts(view: PageView) -> Element:
         id="batches",
     )
     return section(
-        "charts", "Batches", element("div", [line_chart(each) for each in view.charts], class_="charts"), table
+        "charts",
+        "Batches",
+        element("div", [line_chart(each) for each in view.charts], class_="charts"),
+        table,
+        as_of=view.figures_as_of,
     )
 
 
@@ -76,7 +80,8 @@ def _load(view: PageView) -> Element:
     )
     earlier = [element("div", element("h3", each.title), heat_map(each)) for each in view.earlier_heat]
     left = element("div", earlier, element("h3", view.heat.title), heat_map(view.heat), heat_legend(), newest)
-    return section("load", "Load of the workers", element("div", left, _hot_keys(view), class_="two"))
+    both = element("div", left, _hot_keys(view), class_="two")
+    return section("load", "Load of the workers", both, as_of=view.figures_as_of)
 
 
 def _hot_keys(view: PageView) -> Element | None:
@@ -100,7 +105,8 @@ def _plan(view: PageView) -> Element:
         if view.candidates.rows
         else None
     )
-    return section("plan", "Plan", text_pairs(view.plan), element("p", view.why_plan), table)
+    why = element("p", view.why_plan)
+    return section("plan", "Plan", text_pairs(view.plan), why, table, as_of=view.figures_as_of)
 
 
 def _steps(view: PageView) -> Element | None:
@@ -108,7 +114,8 @@ def _steps(view: PageView) -> Element | None:
         return None
     table = bars(view.steps, ("step", "time", "share"), "Steps of the newest batch")
     note = element("p", view.steps_note, class_="note") if view.steps_note else None
-    return section("steps", "Newest batch", element("h3", view.steps_title), table, note)
+    title = element("h3", view.steps_title)
+    return section("steps", "Newest batch", title, table, note, as_of=view.figures_as_of)
 
 
 def _state(view: PageView) -> Element | None:
@@ -116,7 +123,8 @@ def _state(view: PageView) -> Element | None:
         return None
     title = "Both sides of the join, and what waits" if len(view.sources.rows) > 1 else "The source, and what waits"
     table = text_table(view.sources, title) if view.sources.rows else None
-    return section("state", "State and event time", text_pairs(view.state), element("h3", title), table)
+    children = text_pairs(view.state), element("h3", title), table
+    return section("state", "State and event time", *children, as_of=view.figures_as_of)
 
 
 def _messages(view: PageView) -> Element | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from millrace_api.errors import MillraceError
@@ -12,12 +12,16 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.page.findings import findings, seconds_text
 from millrace_jobs.page.heat_map import HeatMap, heat_maps
 from millrace_jobs.page.history import RunSnapshot
-from millrace_jobs.pending import PendingCall
+from millrace_jobs.page.line_charts import UNKNOWN, LineChart, line_charts
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_support.http_server import Probe
 from millrace_support.pages.tables import Table
 from millrace_support.pages.verdict import PageFinding
 from millrace_support.run_record import AlgorithmPrediction, BatchDetails, BatchFigures, HottestKeys
 from millrace_support.terminal_texts import count_text
+
+_OLD_SECONDS = 5.0
+"""From which age on the page says how old its figures are, if that is longer than two intervals and two batches."""
 
 SHOWN_IN_TABLE = 30
 """Batches in the table of figures."""
@@ -53,34 +57,6 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class ChartLine:
-    """A line of a chart: values over time (seconds since 1970); ``text`` is its newest value with its meaning."""
-
-    name: str
-    points: tuple[tuple[float, float], ...]
-    text: str
-
-
-@dataclass(frozen=True)
-class LineChart:
-    """A chart of one quantity.
-
-    ``reference`` is a value to compare with, ``least`` the lowest top of the axis, and ``absent`` says why there is no
-    line. The points are of so many ``batches``, and ``marks`` are times of decisions on the plan.
-    """
-
-    id: str
-    title: str
-    unit: str
-    series: tuple[ChartLine, ...]
-    reference: float | None = None
-    least: float = 0.0
-    absent: str = ""
-    batches: int = 0
-    marks: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Bar:
     """A bar from ``start`` to ``start + length``, both shares of the whole, with a label and its figures as texts."""
 
@@ -92,7 +68,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class PageView:
-    """All that the page shows; what a run does not have is empty."""
+    """All that the page shows; what a run does not have is empty.
+
+    ``as_of`` is the time of the page, and ``figures_as_of`` that of its figures, if they are older.
+    """
 
     name: str
     as_of: str
@@ -117,6 +96,7 @@ class PageView:
     look_up_by: str
     messages: tuple[tuple[str, str], ...]
     earlier_heat: tuple[HeatMap, ...] = ()
+    figures_as_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,14 +114,15 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Ex
     listed = run.batches[-extent.rows :]
     *earlier, heat = heat_maps(run) or (None,)
     hot, hot_note = _hot_keys(report)
+    pending = facts.pending()
+    is_known = bool(run.outcome) or all(each.kind is not CallKind.SERVER for each in pending)
+    ended = _clock(run.batches[-1].ended, seconds=True) if run.batches else ""
     return PageView(
         name=facts.query.name,
         as_of=_clock(now, seconds=True),
         facts=_run_facts(run, facts, now),
-        findings=tuple(
-            findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed, pending=facts.pending())
-        ),
-        charts=tuple(replace(each, marks=extent.marks) for each in _charts(run)),
+        findings=tuple(findings(run, spec, facts.failing(), facts.alive(), now, timed=facts.timed, pending=pending)),
+        charts=line_charts(run.batches, extent.marks, lag_is_known=is_known, as_of=ended),
         batches=_batch_table(listed),
         batches_title=_batches_title(listed),
         plan=_plan(report),
@@ -155,11 +136,12 @@ def page_view(run: RunSnapshot, facts: RunFacts, now: float, extent: Extent = Ex
         steps_title="" if report is None else f"Batch {report.batch}: {seconds_text(report.seconds)}",
         steps_note=_steps_note(report),
         state=_state(run),
-        sources=_source_table(facts.query, report),
+        sources=_source_table(facts.query, report, lag_is_known=is_known),
         key=facts.key,
         look_up_by=f"millrace get {facts.query.name} KEY" if facts.key and not facts.lookups else "",
         messages=tuple((f"{each.time:%H:%M:%S}", each.text) for each in reversed(run.messages)),
         earlier_heat=tuple(each for each in earlier if each is not None),
+        figures_as_of=ended if _is_old(run, spec.batch_interval.seconds, now) else "",
     )
 
 
@@ -170,62 +152,29 @@ def _clock(moment: float, *, seconds: bool = False) -> str:
 def _run_facts(run: RunSnapshot, facts: RunFacts, now: float) -> tuple[tuple[str, str], ...]:
     pairs = {
         "running for": seconds_text(max(now - run.began, 0)),
-        "batch": str(run.batches[-1].batch) if run.batches else "none yet",
+        "batch": _newest_batch(run, facts.query.spec.batch_interval.seconds, now),
         "interval": seconds_text(facts.query.spec.batch_interval.seconds),
         "results": run.output,
     }
     return tuple((name, text) for name, text in pairs.items() if text)
 
 
-def _charts(run: RunSnapshot) -> tuple[LineChart, ...]:
-    batches = run.batches
-    if not batches:
-        return ()
-    newest = batches[-1]
+def _newest_batch(run: RunSnapshot, interval: float, now: float) -> str:
+    """Return the number of the newest batch, and if it ended some time ago, how old the page's figures are."""
+    if not run.batches:
+        return "none yet"
+    newest = run.batches[-1]
+    if not _is_old(run, interval, now):
+        return str(newest.batch)
+    return f"{newest.batch}, ended {seconds_text(now - newest.ended)} ago"
 
-    def points(value: Callable[[int], float | None]) -> tuple[tuple[float, float], ...]:
-        found = [(each.ended, value(number)) for number, each in enumerate(batches)]
-        return tuple((time, each) for time, each in found if each is not None)
 
-    latencies = [each for each in batches if each.median is not None and each.p95 is not None]
-    latest = latencies[-1] if latencies else None
-    latency: tuple[ChartLine, ...] = ()
-    if latest is not None and latest.median is not None and latest.p95 is not None:
-        latency = (
-            ChartLine("median", points(lambda i: batches[i].median), seconds_text(latest.median)),
-            ChartLine("p95", points(lambda i: batches[i].p95), seconds_text(latest.p95)),
-        )
-    count = sum(each.batches for each in batches)
-    charts = (
-        LineChart(
-            "rate",
-            "Records read",
-            "per second",
-            (ChartLine("", points(lambda i: batches[i].rate), count_text(newest.rate)),),
-        ),
-        LineChart(
-            "utilization",
-            "W",
-            "batch time ÷ interval; late above 1",
-            (ChartLine("", points(lambda i: batches[i].utilization), f"{newest.utilization:.2f}"),),
-            reference=1.0,
-        ),
-        LineChart(
-            "lag",
-            "Lag",
-            "waiting in the sources",
-            (ChartLine("", points(lambda i: float(batches[i].waiting)), count_text(newest.waiting)),),
-            least=10.0,
-        ),
-        LineChart(
-            "latency",
-            "Latency",
-            "arrival to commit, in seconds",
-            latency,
-            absent="The sources do not say when records arrived.",
-        ),
-    )
-    return tuple(replace(each, batches=count) for each in charts)
+def _is_old(run: RunSnapshot, interval: float, now: float) -> bool:
+    """Return whether the newest batch of a run that goes on ended so long ago that its figures are not those of now."""
+    if not run.batches or run.outcome:
+        return False
+    newest = run.batches[-1]
+    return now - newest.ended > max(_OLD_SECONDS, 2 * max(interval, newest.seconds))
 
 
 def _batches_title(listed: Sequence[BatchFigures]) -> str:
@@ -403,7 +352,7 @@ def bytes_text(number: int) -> str:
     return f"{number} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def _source_table(query: StreamQuery, report: BatchDetails | None) -> Table:
+def _source_table(query: StreamQuery, report: BatchDetails | None, *, lag_is_known: bool) -> Table:
     """Return the sources that stream, which are both sides of a join, and what waits in each."""
     if report is None:
         return Table((), ())
@@ -418,8 +367,8 @@ def _source_table(query: StreamQuery, report: BatchDetails | None) -> Table:
                 name,
                 source.kind,
                 f"{report.taken_from.get(name, 0):,}",
-                f"{report.waiting_in.get(name, 0):,}",
-                "-" if worst is None else f"{worst}: {behind[worst]:,}",
+                f"{report.waiting_in.get(name, 0):,}" if lag_is_known else UNKNOWN,
+                "-" if worst is None or not lag_is_known else f"{worst}: {behind[worst]:,}",
                 "-" if source.watermark is None else str(source.watermark.delay),
             )
         )

@@ -1,13 +1,15 @@
-"""The agent in a driver's pod: it scales the executors to the plan, acknowledges applied plans, and reports snapshots.
+"""The agent in a driver's pod: it scales the executors to the plan, and reports applied plans, snapshots and waits.
 
-Both are in the plan's ConfigMap, where the operator reads them as ``ObservedQuery.applied`` and ``snapshots``.
+The reports are in the plan's ConfigMap, where the operator reads them as ``ObservedQuery.applied``, ``snapshots`` and
+``driver_waits``.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubernetes.client import ApiException, CoreV1Api
@@ -16,9 +18,11 @@ from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
 from millrace_api.model.deployment import Algorithm
+from millrace_api.model.driver_waits import MAX_WAIT_CHARACTERS, MOST_WAITS, WAITS_KEY, DriverWait, DriverWaits
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
 from millrace_api.model.takeover import RUNNING_VERSION_KEY
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.pod.plan_watch import TIMEOUT, PlanWatch, error_line
@@ -27,6 +31,9 @@ from millrace_support.backoff import Backoff
 
 PERIOD = 1.0
 """Seconds between two checks of the executors."""
+
+_LONGEST_SECONDS = 365 * 86_400.0
+"""The most that is reported of how long a call has lasted: user code can write notes of calls, too, with any number."""
 
 MANAGER = "millrace-driver"
 """Field manager under which the API server records the driver's writes."""
@@ -102,7 +109,8 @@ class Agent:
         self._applied: Applied | None = None  # its executors_ready is set on writing
         self._partitions = 1
         self._snapshots: SnapshotsReport | None = None
-        self._reported: dict[str, str] = {}  # the entries of the ConfigMap as last written
+        self._waits: dict[tuple[str, str], DriverWait] = {}
+        self._reported: dict[str, str | None] = {}  # the entries of the ConfigMap as last written
         self._restores = 0  # of the ConfigMap until then
         self.ready = 0
         """Number of executors that take tasks."""
@@ -131,7 +139,7 @@ class Agent:
         Raises:
             ApiException: the API server refuses the request; urllib3's errors if it cannot be reached.
         """
-        self._write({APPLIED_KEY: None, **self._version()})
+        self._write({APPLIED_KEY: None, WAITS_KEY: None, **self._version()})
 
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch: acknowledge the plan that it ran under."""
@@ -150,6 +158,18 @@ class Agent:
     def report_snapshots(self, report: SnapshotsReport) -> None:
         """Report the snapshots of the checkpoint to the operator."""
         self._snapshots = report
+
+    def waits(self, calls: Sequence[PendingCall]) -> None:
+        """Report the calls that last to the operator; none takes the report back.
+
+        A call is reported when it is new, and again once it is known why it lasts, or lasts for another reason.
+        """
+        before, now, found = self._waits, datetime.now(UTC), dict[tuple[str, str], DriverWait]()
+        for call in calls[:MOST_WAITS]:
+            key = call.what, call.why
+            since = f"{now - timedelta(seconds=min(call.all_seconds, _LONGEST_SECONDS)):%Y-%m-%dT%H:%M:%SZ}"
+            found[key] = before.get(key) or DriverWait(time=since, text=call.reason[:MAX_WAIT_CHARACTERS])
+        self._waits = found
 
     def _applied_by(self, pin: Pin) -> Applied:
         algorithm = Algorithm(pin.algorithm)
@@ -193,9 +213,12 @@ class Agent:
         self._reported, self._restores = entries, restores
         return True
 
-    def _entries(self) -> dict[str, str]:
-        """Return the driver's entries in the ConfigMap, as far as there is something to report."""
-        entries: dict[str, str] = {}
+    def _entries(self) -> dict[str, str | None]:
+        """Return the driver's entries in the ConfigMap, as far as there is something to report; None removes one."""
+        entries: dict[str, str | None] = {}
+        pod, waits = "" if self._versions is None else self._versions.pod, tuple(self._waits.values())
+        if pod and (waits or WAITS_KEY in self._reported):
+            entries[WAITS_KEY] = DriverWaits(pod=pod, waits=waits).to_json() if waits else None
         if self._applied is not None:
             entries[APPLIED_KEY] = self._applied.model_copy(update={"executors_ready": self.ready}).to_json()
         if self._snapshots is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import PodReplicas, ReplicaProcesses
 from millrace_jobs.own_code.own_code import current, with_lists
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource
@@ -153,6 +154,10 @@ class DriverPod:
         """Report a plan that takes effect without a batch to the operator."""
         self._versions.computes()
         self._agent.idle(pin)
+
+    def waits(self, calls: Sequence[PendingCall]) -> None:
+        """Report the calls that last to the operator, and that none does any longer."""
+        self._agent.waits(calls)
 
     def close(self) -> None:
         """Stop the agent and the watch, and silence Spark if its JVM is running."""

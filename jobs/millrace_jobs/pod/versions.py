@@ -69,6 +69,11 @@ class PodVersions:
         self._give_way: Callable[[], None] = lambda: None
 
     @property
+    def pod(self) -> str:
+        """The uid of the driver's pod; empty if it is unknown."""
+        return self._pod
+
+    @property
     def report(self) -> RunningVersion | None:
         """The report for the operator; None if it can name no version for this pod."""
         with self._lock:

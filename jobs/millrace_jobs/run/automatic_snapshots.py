@@ -18,8 +18,9 @@ from millrace_api.model.deployment import SnapshotsSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.checkpoint.automatic_snapshots import SnapshotSchedule
 from millrace_jobs.checkpoint.marker import Marker, Versions
+from millrace_jobs.checkpoint.snapshot_manifest import SnapshotReason
 from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotOutcome, SnapshotProcess
-from millrace_jobs.checkpoint.snapshots import SnapshotReason, snapshots_of
+from millrace_jobs.checkpoint.snapshots import snapshots_of
 from millrace_jobs.places import Place
 from millrace_jobs.run.requested_snapshots import POLL_SECONDS, RequestedSnapshots, SnapshotRequests
 

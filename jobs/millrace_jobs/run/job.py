@@ -351,7 +351,7 @@ class Job:
         before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
-            with PendingWatch(self._pending, observer.display.waits, observer.note):
+            with PendingWatch(self._pending, observer.display.waits, observer.note, self.platform.waits, self._failing):
                 outcome = run.run()
             unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
             checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)

@@ -8,13 +8,27 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 
-from millrace_jobs.pending import LOOK_SECONDS, PendingCall
+from millrace_api.errors import MillraceError
+from millrace_jobs.page.history import problem_of
+from millrace_jobs.pending import LOOK_SECONDS, CallKind, PendingCall
 
 _FORGET_SECONDS = 120.0
 """Seconds after which a call that lasts again is announced again: four attempts of one task are not four messages."""
 
+_REPORTED_SECONDS = 120.0
+"""Seconds from which own code is reported: in a query that is well it may take long in each of its batches."""
+
 _MOST_MESSAGES, _MESSAGES_SECONDS = 10, 60.0
 """How many messages there are at most in so many seconds; what is left is announced later if it still lasts."""
+
+
+def worth_a_report(calls: Sequence[PendingCall], failing: MillraceError | None) -> Sequence[PendingCall]:
+    """Return the calls to report; without one, why the query was started again, as long as it does not compute."""
+    found = [each for each in calls if each.kind is CallKind.SERVER or each.all_seconds >= _REPORTED_SECONDS]
+    if found or failing is None:
+        return found
+    why = f"the query was started again because {problem_of(failing)[0]}"
+    return [PendingCall(CallKind.SERVER, "query", "starting again", 1, 0.0, 0.0, why=why)]
 
 
 class PendingWatch:
@@ -24,6 +38,9 @@ class PendingWatch:
         pending: returns the calls that last now.
         show: is called with the sentences on them after each look at which there are some, or were some before.
         announce: is called with the sentence on a call that is new.
+        report: is called after each look with the calls that are worth a report, also if there are none, or with a
+            failure in their place; at the end with none.
+        failing: returns why the query was started again, until it computes.
         clock: monotonic clock, in seconds.
     """
 
@@ -32,9 +49,12 @@ class PendingWatch:
         pending: Callable[[], Sequence[PendingCall]],
         show: Callable[[Sequence[str]], None],
         announce: Callable[[str], None],
+        report: Callable[[Sequence[PendingCall]], None] = lambda _: None,
+        failing: Callable[[], MillraceError | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pending, self._show, self._announce, self._clock = pending, show, announce, clock
+        self._report, self._failing = report, failing
         self._announced: dict[str, float] = {}
         self._message_times: list[float] = []
         self._has_shown = False
@@ -56,6 +76,7 @@ class PendingWatch:
                 self._message_times.append(now)
                 self._announce(str(call))
             self._announced[call.what] = now
+        self._report(worth_a_report(found, self._failing()))
 
     def _follow(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
@@ -69,3 +90,4 @@ class PendingWatch:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._report(())  # such as of a version that gives way to another in this process

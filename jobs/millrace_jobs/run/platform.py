@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from millrace_api.validation.loading import load_plan
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
 from millrace_jobs.checkpoint.spark_settings import settings_of
 from millrace_jobs.dedicated.processes import LocalReplicas, ReplicaProcesses
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanFile, PlanSource, pin_of
@@ -72,6 +73,9 @@ class Platform(Protocol):
 
     def idle(self, pin: Pin) -> None:
         """Handle an idle query: its next records will be processed under this pin."""
+
+    def waits(self, calls: Sequence[PendingCall]) -> None:
+        """Handle the calls that last now, of which there are none most of the time."""
 
     def close(self) -> None:
         """Handle the end of the job, before Spark stops."""
@@ -133,6 +137,9 @@ class OneProcess:
         """Do nothing: one process has no operator to notify."""
 
     def idle(self, pin: Pin) -> None:
+        """Do nothing: one process has no operator to notify."""
+
+    def waits(self, calls: Sequence[PendingCall]) -> None:
         """Do nothing: one process has no operator to notify."""
 
     def close(self) -> None:

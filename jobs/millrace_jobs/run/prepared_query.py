@@ -134,6 +134,8 @@ def prepare_sink(setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) ->
     sink = setup.endpoints.sink(compiled, keys, context)
     close_at_end(setup, sink, checkpoint)
     checkpoint.require_lease()  # ``prepare`` fences other drivers, and one may hold the lease by now
+    copies = "" if table is None else f": the rows of topic {table.topic} are read where no local copy has them"
+    setup.step(f"preparing the sink{copies}")
     with attributed_to(FailureClass.SINK):
         sink.prepare(checkpoint.last_batch())
     for remark in checkpoint.adopt(setup.query):

@@ -9,13 +9,8 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.values import Duration
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.marker import MARKER
-from millrace_jobs.checkpoint.snapshots import (
-    Snapshot,
-    SnapshotReason,
-    names_of_snapshots,
-    place_of_snapshot,
-    snapshots_of,
-)
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
+from millrace_jobs.checkpoint.snapshots import names_of_snapshots, place_of_snapshot, snapshots_of
 from millrace_jobs.places import Place, place_of
 from millrace_jobs.run.checkpoints import reported
 

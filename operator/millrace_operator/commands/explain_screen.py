@@ -17,7 +17,7 @@ from ..lifecycle.query_facts import ago, one_line
 from ..lifecycle.query_view import QueryView
 from ..resources.names import scaling_config_map
 from ..scaling.decision.changes import ChangeOutcome
-from ..scaling.decision.decision import Decision, Inputs
+from ..scaling.decision.decision import Decision, Inputs, from_before
 from ..scaling.decision.search import REPLICAS, Forecast
 from .cluster import Cluster
 from .formatting import console, facts_table
@@ -82,7 +82,10 @@ def _facts(decision: Decision) -> Iterator[tuple[str, str]]:
 def _inputs(inputs: Inputs) -> Iterator[tuple[str, str]]:
     interval = f"at an interval of {inputs.interval:g} s"
     yield "W", f"{inputs.utilization:.2f} {interval}; without catching up {inputs.at_arrival:.2f}"
-    growth = "" if inputs.growth is None else f", {inputs.growth:+.0%} since the last change"
+    growth = ""
+    if inputs.growth is not None:
+        before = from_before(inputs)
+        growth = f", {before} at the last change" if before else f", {inputs.growth:+.0%} since the last change"
     yield "arrival", f"{inputs.arrival:,.0f} records/s{growth}; {inputs.lag:,.0f} records wait"
     keys = "an unknown number of" if inputs.keys is None else f"{inputs.keys:,.0f}"
     yield "demand", f"plans are made for {inputs.demand:,.0f} records/s, with {keys} keys in a batch"

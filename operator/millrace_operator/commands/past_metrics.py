@@ -49,6 +49,15 @@ SILENT_SECONDS = 300.0
 _RATE_SECONDS = 120.0
 """Shortest time over which quantiles of latency are taken: several scrapes."""
 
+_SWITCH_REASONS = {
+    "imbalance": "the load of the workers becomes more even",
+    "aggregation cost": "fewer partial results have to be merged",
+    "routing": "records are placed in less time",
+    "measured": "batches took longer than predicted under the one before",
+    "draw": "the one before is not clearly faster than native, which uses the least processor time",
+}
+"""What each reason of a switch of auto means; the metric has no more of it than the reason."""
+
 _COUNTERS = (
     "millrace_batches_total",
     "millrace_batch_processing_seconds_sum",
@@ -218,7 +227,8 @@ def _events(time: float, before: _Sample, sample: _Sample) -> Iterator[RecordLin
         yield MessageLine(time, f"the query was started again {times}")
     for reason, count in sample.labeled[_SWITCHES].items():
         if count > before.labeled[_SWITCHES].get(reason, 0):
-            yield DecisionLine(time, None, f"auto: a switch, because of {reason}", "auto")
+            because = _SWITCH_REASONS.get(reason, f"the reason is {reason}")
+            yield DecisionLine(time, None, f"auto: a switch to another algorithm: {because}", "auto")
 
 
 def _batch(
@@ -328,5 +338,7 @@ def counted_decisions(prometheus: Prometheus, namespace: str, name: str, period:
         for sample in series.samples:
             if sample.value > before:
                 reason = series.labels.get("reason", "")
-                yield DecisionLine(sample.time, None, f"a change of plan, because of {reason}", "operator")
+                yield DecisionLine(
+                    sample.time, None, f"{reason}: a change of plan" if reason else "a change of plan", "operator"
+                )
             before = sample.value

@@ -15,6 +15,7 @@ from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.connections import resolve
 from millrace_support.run_record import DecisionLine, MessageLine, RecordLine
 
+from ..lifecycle.conditions import ReadyReason
 from ..metrics_source.client import Prometheus
 from ..metrics_source.settings import PrometheusSettings
 from ..resources.names import Manifest, Owner
@@ -24,7 +25,8 @@ from .cluster import Cluster, ForbiddenError
 from .past_metrics import Period, counted_decisions, past_lines
 from .user_queries import UserQueries
 
-_DECISIONS = frozenset(map(str, (*Reason, *Guard)))
+_DECISIONS = frozenset(map(str, (*Reason, *Guard))) - frozenset(map(str, ReadyReason))
+"""Reasons of events that are decisions of scaling; events of the life cycle may have the same word, as Draining."""
 
 
 def recorded_by_prometheus(
@@ -55,8 +57,8 @@ def recorded_by_prometheus(
 def _settings(url: str | None, token_file: Path | None) -> PrometheusSettings:
     if url is None:
         hint = (
-            "write --prometheus http://127.0.0.1:9090, for example after kubectl port-forward -n monitoring "
-            "svc/prometheus 9090, or set MILLRACE_PROMETHEUS"
+            "write --prometheus http://127.0.0.1:9090 after kubectl port-forward -n NAMESPACE service/NAME 9090:PORT, "
+            "for the Service that kubectl get services -A shows; or write another URL, or set MILLRACE_PROMETHEUS"
         )
         raise MillraceError(Problem("the report of a query on a cluster needs the Prometheus that scrapes it", hint))
     try:

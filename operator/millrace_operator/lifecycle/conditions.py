@@ -30,6 +30,8 @@ class ReadyReason(StrEnum):
     """The driver ends after its running batch."""
     DEPLOYING = "Deploying"
     """The driver is not ready yet; the message says what it waits for."""
+    DRIVER_LOST = "DriverLost"
+    """The driver's pod was deleted while it ran, or lost with its node; another one goes on from the checkpoint."""
     QUEUED = "Queued"
     """The driver, or an executor without which the first batch does not run, waits in a batch scheduler's queue."""
     FIRST_BATCH = "FirstBatch"

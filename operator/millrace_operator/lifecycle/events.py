@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from millrace_api.model.snapshots import SnapshotRequestState
-from millrace_api.model.status import Condition, ConditionStatus, ConditionType, Status
+from millrace_api.model.status import Condition, ConditionStatus, ConditionType, MemoryStatus, Status
 
 from .chains.chain_status import UpstreamReason
 from .conditions import ReadyReason, condition_of
@@ -35,8 +35,8 @@ class StatusEvent(NamedTuple):
 def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     """Yield events for a new reason of Ready, of Degraded or of a cycle, a scaling decision and a snapshot's end.
 
-    Also for a cause that keeps more executors from helping, and for a comparison that lets a changed spec take over.
-    One that does not degrades the query.
+    Also for a cause that keeps more executors from helping, for memory that was raised, and for a comparison that lets
+    a changed spec take over. One that does not degrades the query.
 
     That a new query is deployed is no news to its user, and only logged.
     """
@@ -58,7 +58,14 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
     scaling = now.last_scaling
     if scaling is not None and (before.last_scaling is None or before.last_scaling.time != scaling.time):
         yield StatusEvent(False, scaling.reason, scaling.message)
+    yield from _of_memory(before, now)
     yield from _of_requested_snapshot(before, now)
+
+
+def _of_memory(before: Status, now: Status) -> Iterator[StatusEvent]:
+    """Yield the event for memory that was raised."""
+    for raised in (now.memory or MemoryStatus()).raised_since(before.memory or MemoryStatus()).values():
+        yield StatusEvent(True, "MemoryRaised", raised.message)
 
 
 def _of_requested_snapshot(before: Status, now: Status) -> Iterator[StatusEvent]:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.driver_waits import WAITS_KEY, DriverWait, DriverWaits
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SNAPSHOTS_KEY, SnapshotsReport
@@ -31,6 +32,7 @@ from millrace_api.validation.connections import with_references
 from ..resources.auth import mounted_auth
 from ..resources.configuration import mounted_configuration
 from ..resources.manifests import PLAN_SETTINGS, REFERENCES, to_json
+from ..resources.memory import RAISED_MEMORY
 from ..resources.names import Manifest, Owner
 from ..resources.permissions import Permissions
 from ..resources.restrictions import problems
@@ -261,19 +263,32 @@ class ObservedQuery:
         """ConfigMap with the saved scaling state; empty before the first save."""
         return self._config_map(self.owner.scaling)
 
+    @property
+    def driver_as_created(self) -> Manifest | None:
+        """The driver's pod, whatever version has taken over in it."""
+        return self.objects.get(("Pod", self.owner.driver_pod))
+
     @cached_property
     def driver(self) -> Manifest | None:
         """The driver's pod; after a takeover as if it had been created for the version that it runs since then."""
-        pod, running = self.objects.get(("Pod", self.owner.driver_pod)), self.running_version
+        pod, running = self.driver_as_created, self.running_version
         return pod if pod is None or running is None else as_running(pod, running)
 
     @cached_property
     def running_version(self) -> RunningVersion | None:
         """The running version as this pod's driver reports it; None without a report."""
-        pod = self.objects.get(("Pod", self.owner.driver_pod))
+        pod = self.driver_as_created
         data = self._config_map(self.owner.plan).get("data")
         found = _readable(lambda: _running_in((data or {})[RUNNING_VERSION_KEY], self.reports_until))
         return found if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else None
+
+    @cached_property
+    def driver_waits(self) -> tuple[DriverWait, ...]:
+        """The calls that last in this pod's driver, as it reports them; empty without a readable report."""
+        pod = self.driver_as_created
+        data = self._config_map(self.owner.plan).get("data")
+        found = _readable(lambda: DriverWaits.from_json((data or {})[WAITS_KEY]))
+        return found.waits if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else ()
 
     @property
     def next_version(self) -> str:
@@ -315,6 +330,12 @@ class ObservedQuery:
         """Revision that the driver's pod was created from, or that has taken over in it; None without a pod."""
         pod = self.driver
         return None if pod is None else pod["metadata"].get("annotations", {}).get(REVISION, "")
+
+    @property
+    def raised_memory(self) -> str | None:
+        """Memory that the driver's pod was made with, as ``raises_text`` writes it; None without a pod."""
+        pod = self.driver
+        return None if pod is None else (pod["metadata"].get("annotations") or {}).get(RAISED_MEMORY, "")
 
     @property
     def is_suspended(self) -> bool:

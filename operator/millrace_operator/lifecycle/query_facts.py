@@ -46,6 +46,9 @@ def _progress(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "driver", _driver(view, now)
     if (pods := status.partitioner) is not None:
         yield "replicas", f"{pods.ready} of {pods.replicas} ready, {_many(pods.restarts, 'restart')}"
+    for part, raised in ({} if status.memory is None else status.memory.by_part).items():
+        times = f"raised {_many(raised.raises, 'time')} from {raised.from_}, last {ago(raised.time, now)}"
+        yield "memory", f"{part} {raised.memory}, heap {raised.heap}; {times}: {raised.message}"
     for connection in status.connections:
         update = "" if connection.update is None else f"; {_UPDATES[connection.update]}"
         leads = f"{connection.name}, generation {connection.generation}: Kafka at {connection.brokers}"

@@ -25,9 +25,10 @@ from millrace_api.model.status import (
     Status,
     UpgradeStatus,
 )
-from millrace_api.model.streamquery import DRIVER, EXECUTOR, Spec
+from millrace_api.model.streamquery import DRIVER, EXECUTOR, Annotation, Spec
 from millrace_api.validation.connections import ConnectionNotFoundError
 
+from ..resources.memory import AS_SPECIFIED
 from ..resources.names import Manifest
 from ..resources.permissions import NotAllowedError
 from ..resources.scheduling import queue_wait
@@ -37,8 +38,9 @@ from .conditions import DegradedReason, ProgressingReason, ReadyReason, conditio
 from .connections.connection_turns import begun_updates, shown_connections
 from .observed_query import ObservedQuery, TooLargeWithConnectionsError
 from .pods.driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
-from .pods.driver_runs import POD_MISSING, FailedRuns
+from .pods.driver_runs import DRIVER_LOST, POD_MISSING, FailedRuns, is_lost
 from .pods.executor_failures import executor_trouble
+from .pods.out_of_memory import has_memory, remedy, shortage_of
 from .pods.partitioners import partitioner_status, trouble
 from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
@@ -114,6 +116,7 @@ def status_of(
         "attempts": failed.attempts,
         "failures": failed.failures,
         "retry_time": None if failed.retry_time is None else format_time(failed.retry_time),
+        "memory": None if target.memory == AS_SPECIFIED else target.memory,
         "rejected": target.rejected or target.retried,
         "upgrade": upgrade_to_report(before, target),
     }
@@ -280,18 +283,26 @@ def _waiting(observed: ObservedQuery, failed: FailedRuns, last: Attempt) -> _Sum
 def _of_driver(observed: ObservedQuery) -> _Summary:
     """Return the summary of a query whose driver runs or starts."""
     if _is_ready(observed):
-        return _Summary(Phase.RUNNING, ReadyReason.RUNNING, "the driver is ready", ProgressingReason.SETTLED)
+        message = f"the driver is ready{_waits(observed)}"
+        return _Summary(Phase.RUNNING, ReadyReason.RUNNING, message, ProgressingReason.SETTLED)
     reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
+    if is_lost(observed):
+        reason, message = ReadyReason.DRIVER_LOST, f"{DRIVER_LOST}: {message}"
     if observed.driver is not None and queue_wait(observed.driver) is not None:
         reason = ReadyReason.QUEUED
     if observed.driver is not None and started_at(observed.driver) is not None:
         missing = missing_executors(observed)
         waits = ReadyReason.QUEUED if executors_queue(observed) else ReadyReason.DEPLOYING
         reason = waits if missing else ReadyReason.FIRST_BATCH
-        message = "the driver's first batch has not finished" + (f"; {missing}" if missing else "")
+        message = f"the driver's first batch has not finished{f'; {missing}' if missing else ''}{_waits(observed)}"
     if (refused := observed.refused_pods(DRIVER)) is not None:
         reason, message = refused.reason, refused.message
     return _Summary(Phase.DEPLOYING, reason, message, ProgressingReason.DEPLOYING)
+
+
+def _waits(observed: ObservedQuery) -> str:
+    """Return what the driver reports to wait for, as the rest of a sentence; empty if it waits for nothing."""
+    return "".join(f"; {each.text} (since {each.time})" for each in observed.driver_waits)
 
 
 def _is_ready(observed: ObservedQuery) -> bool:
@@ -323,6 +334,10 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = FailureClass.OTHER, POD_MISSING
     elif target.may_run and (found := _trouble_of_executors(observed, now) or trouble(observed, now)) is not None:
         reason, message = found
+    if reason in (FailureClass.OUT_OF_MEMORY, DegradedReason.EXECUTORS_FAILING) and has_memory(observed, target.memory):
+        shortage = shortage_of(observed, target.failed, now)
+        waits = observed.is_set(Annotation.PAUSED)
+        message += "" if shortage is None else f"; {remedy(shortage, target.query.spec, target.memory, paused=waits)}"
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
 

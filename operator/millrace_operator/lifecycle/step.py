@@ -28,6 +28,7 @@ from .objects.configurations import forged_configurations, lacks_configuration, 
 from .observed_query import ObservedQuery
 from .pods.driver_health import STUCK_AFTER, UNSCHEDULABLE_AFTER, created, healthy_from
 from .pods.executor_failures import executor_trouble, executor_trouble_at
+from .pods.out_of_memory import has_memory, why_replaced
 from .pods.partitioners import partitioners_for, trouble_at
 from .pods.pending_executors import available_executors, executors_pending_at
 from .refusals import Refusal
@@ -215,7 +216,7 @@ def _keep_running(
     follows = isinstance(why, MillraceError) and runs_healthy(observed)
     if observed.healthy is None or not (restarts or follows):
         return Step(status(), requeue_at=due)
-    target = target_of(observed, observed.query_with(observed.healthy[1]), defaults, now)
+    target = target_of(observed, observed.query_with(observed.healthy[1]), defaults, now, raises=False)
     step = _step_to_apply(observed, target, defaults, now, scaling)
     return replace(step, status=status(step.status))
 
@@ -236,7 +237,8 @@ def _must_drain(observed: ObservedQuery, target: DriverTarget, defaults: PodDefa
     """Return whether the driver has to end before the objects can be updated."""
     if observed.stateful_set is None or observed.is_drained:
         return False
-    if not target.may_run or observed.revision not in (None, target.revision):
+    is_other = observed.revision not in (None, target.revision) or not has_memory(observed, target.memory)
+    if not target.may_run or is_other:
         return True
     if not lacks_configuration(observed):
         return False
@@ -263,6 +265,8 @@ def _why_drained(observed: ObservedQuery, target: DriverTarget) -> tuple[Progres
         return ProgressingReason.DRAINING, "spec.suspend is true"
     if target.failed.last is not None and not target.may_run and observed.revision == target.revision:
         return None
+    if observed.revision == target.revision and not has_memory(observed, target.memory):
+        return ProgressingReason.REPLACING, why_replaced(target.memory)
     if observed.revision == target.revision:
         message = f"the driver's configuration, ConfigMap {observed.configuration}, was deleted: another driver starts"
         return ProgressingReason.REPLACING, message
@@ -391,7 +395,7 @@ def _objects(
         query,
         observed.owner,
         plan,
-        defaults,
+        replace(defaults, raised=target.memory),
         running=running,
         auth=auth,
         partitioners=replicas,

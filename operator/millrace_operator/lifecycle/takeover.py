@@ -124,7 +124,7 @@ def with_next_version(
     another one. The template of the next pod comes first. Without a version the entry is emptied, see
     ``requested_snapshots.with_request``.
     """
-    pod, text = observed.objects.get(("Pod", observed.owner.driver_pod)), ""
+    pod, text = observed.driver_as_created, ""
     of_template = "" if pod is None else (pod["metadata"].get("annotations") or {}).get(REVISION, "")
     follows = takes_over or observed.revision == target.revision
     is_other = not of_template == observed.revision == target.revision

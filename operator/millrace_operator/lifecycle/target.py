@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.status import ConnectionUpdate, RejectedSpec
+from millrace_api.model.status import ConnectionUpdate, MemoryStatus, RejectedSpec
 from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
 
+from ..resources.memory import AS_SPECIFIED
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_changes import revision, with_in_place
 from .conditions import format_time, parse_time, shortened
@@ -20,7 +21,8 @@ from .connections.connection_rollouts import LOOK_AGAIN_AFTER
 from .connections.connection_turns import ConnectionTurn, begun_updates, reports, turn_of
 from .observed_query import ObservedQuery
 from .pods.driver_health import healthy_from
-from .pods.driver_runs import FailedRuns, failed_runs_of, pod_missing_since
+from .pods.driver_runs import FailedRuns, failed_runs_of, own_pod, pod_missing_since
+from .pods.out_of_memory import has_memory, memory_in_force, next_memory
 from .rollback import retry_after, setback_at, setback_of
 from .shadow import ShadowRun, compared_at, held_comparison, is_compared, is_passed, is_reconsidered, shadow_of
 
@@ -43,6 +45,7 @@ class DriverTarget:
         shadow: the comparison with the last healthy spec that precedes the changed one, if one does.
         updates: how far the driver is from following each Connection; none that it follows.
         requeue_at: when to check the driver's health again.
+        memory: the memory of its pods that was raised.
     """
 
     query: StreamQuery
@@ -55,6 +58,7 @@ class DriverTarget:
     shadow: ShadowRun | None = None
     updates: Mapping[str, ConnectionUpdate] = field(default_factory=dict)
     requeue_at: datetime | None = None
+    memory: MemoryStatus = AS_SPECIFIED
 
     @property
     def is_wanted(self) -> bool:
@@ -67,13 +71,21 @@ class DriverTarget:
         return self.is_wanted and not self.failed.given_up and self.failed.retry_time is None
 
 
-def target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults, now: datetime) -> DriverTarget:
+def target_of(
+    observed: ObservedQuery, query: StreamQuery, defaults: PodDefaults, now: datetime, *, raises: bool = True
+) -> DriverTarget:
     """Return the spec to follow now; roll back if the applied spec did not become healthy by its own fault.
 
     A spec that was rolled back for a cause that may pass is tried again, from a driver that is healthy. Where nothing
-    but Connections has changed, the last healthy spec is followed until the query's turn has come.
+    but Connections has changed, the last healthy spec is followed until the query's turn has come. Memory that ran out
+    is raised first, if ``raises``, and with more of it the count of failures begins again.
     """
     target = _target_of(observed, query, defaults, now)
+    memory, is_raised = memory_in_force(observed, target.query.spec), False
+    if raises:
+        memory, is_raised = _next_memory(observed, target, now)
+    failed = replace(target.failed, failures=0) if is_raised else target.failed
+    target = replace(target, memory=memory, failed=failed)
     return replace(target, updates=_updates(observed, target))
 
 
@@ -96,6 +108,9 @@ def _target_of(observed: ObservedQuery, query: StreamQuery, defaults: PodDefault
     if shadow is not None and (shadow.is_running or not is_passed(shadow.status, query.spec)):
         return _in_shadow(observed, query, shadow, now)
     target = replace(target, turn=turn, shadow=shadow)
+    memory, is_raised = _next_memory(observed, target, now)
+    if is_raised or (own_pod(observed, applied) is not None and not has_memory(observed, memory)):
+        return target  # what its pod shows is of the memory before
     setback = setback_of(observed, query, target.failed, defaults, now)
     if setback is None or setback.waits:
         due = setback_at(observed, applied, target.failed, now)
@@ -143,6 +158,16 @@ def pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | 
     """Return when to report that the driver's pod is missing; None if it exists or is not expected."""
     since = pod_missing_since(observed, target.revision, target.failed)
     return None if since is None else since + _POD_MISSING_AFTER
+
+
+def _next_memory(observed: ObservedQuery, target: DriverTarget, now: datetime) -> tuple[MemoryStatus, bool]:
+    """Return the memory of the target's pods, and whether it is raised by this step."""
+    spec, memory = target.query.spec, memory_in_force(observed, target.query.spec)
+    shows = observed.revision == target.revision or (observed.driver is None and target.failed.given_up)
+    if observed.is_set(Annotation.PAUSED) or not target.is_wanted or not shows:
+        return memory, False
+    more = next_memory(observed, spec, target.failed, now)
+    return more, more != memory
 
 
 def _is_retried(observed: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> bool:

@@ -32,12 +32,16 @@ _STATES: Mapping[str, str] = {
     ReadyReason.SUSPENDED: "Suspended",
     ReadyReason.DRAINING: "Stopping",
     ReadyReason.DEPLOYING: "Deploying",
+    ReadyReason.DRIVER_LOST: "Driver is replaced",
     ReadyReason.FIRST_BATCH: "First batch is running",
     ReadyReason.DELETING: "Being deleted",
 }
 """Titles of states that are no trouble."""
 
 _LOG = "read the driver's log by `millrace logs {name} -n {namespace} --previous` and correct the cause"
+_AWAITED = "`millrace logs {name} -n {namespace}` has more; once a server answers again, the query goes on by itself"
+"""Remedy for a server that does not answer, a failure after which the query starts again, and own code that lasts."""
+
 _TROUBLE: Mapping[str, tuple[str, str]] = {
     ReadyReason.INVALID_QUERY: ("Spec is invalid", "correct the spec; `millrace validate FILE` checks a file"),
     ReadyReason.NOT_ALLOWED: (
@@ -66,7 +70,14 @@ _TROUBLE: Mapping[str, tuple[str, str]] = {
 
 _DEGRADED: Mapping[str, tuple[str, str]] = {
     DegradedReason.ROLLED_BACK: ("Rolled back", "correct the spec: the last healthy one runs instead"),
-    DegradedReason.QUOTA_EXCEEDED: ("Quota is used up", "raise the quota of the namespace, or spec.executors.max"),
+    DegradedReason.UPGRADE_REJECTED: (
+        "Changed spec is rejected",
+        "correct the spec, or let it through by spec.upgrade.expectChanges: true; the version before runs on",
+    ),
+    DegradedReason.QUOTA_EXCEEDED: (
+        "Quota is used up",
+        "raise the quota of the namespace, or lower spec.executors.max",
+    ),
     DegradedReason.POD_REFUSED: ("Pods are refused", "change what the message names"),
     DegradedReason.EXECUTORS_FAILING: (
         "Executors fail",
@@ -79,7 +90,13 @@ _DEGRADED: Mapping[str, tuple[str, str]] = {
     ),
     DegradedReason.REPLICA_FAILED: ("A partitioner replica fails", "read the log of its pod"),
     DegradedReason.REPLICAS_NOT_READY: ("Partitioner replicas are not ready", "see why by `kubectl get pods`"),
+    # of a driver that has no log, since it did not begin to run or its node is gone
+    FailureClass.IMAGE: ("Image is unavailable", "correct spec.image, or let the nodes pull it"),
+    FailureClass.SCHEDULING: ("No node takes the driver", "make room on a node, or let the driver ask for less"),
+    FailureClass.LOST_NODE: ("Node is lost", "bring the node back, or remove it from the cluster once it is off"),
 }
+"""Titles and remedies by reason or class of failure; for other classes, the log has the cause."""
+
 _METRICS: Mapping[str, str] = {
     MetricsReason.UNREACHABLE: "check that the operator reaches Prometheus",
     MetricsReason.NO_ANSWER: "check that Prometheus scrapes the driver's pod",
@@ -114,6 +131,11 @@ def _ready(view: QueryView, now: datetime) -> Iterator[PageFinding]:
             reason = f"no operator has observed it in {age(view.created, now)}"
             yield PageFinding(Severity.WARNING, "Not observed", reason, "check that an operator watches its namespace")
         return
+    waits = ready.message.partition("; ")[2]
+    if ready.reason in (ReadyReason.RUNNING, ReadyReason.FIRST_BATCH) and waits:
+        title = "Driver waits" if ready.reason == ReadyReason.RUNNING else "First batch waits"
+        yield PageFinding(Severity.WARNING, title, waits.rstrip(". "), _with_names(_AWAITED, view))
+        return
     if ready.status is ConditionStatus.TRUE:
         return
     if ready.reason in _TROUBLE:
@@ -123,7 +145,7 @@ def _ready(view: QueryView, now: datetime) -> Iterator[PageFinding]:
         severe = failing or (view.status.phase is not Phase.RUNNING and ready.reason != ReadyReason.WAITING)
         severity = Severity.FAILURE if severe else Severity.WARNING
         yield PageFinding(severity, title, _said(ready), _with_names(remedy, view))
-    elif ready.reason in (ReadyReason.DEPLOYING, ReadyReason.FIRST_BATCH):
+    elif ready.reason in (ReadyReason.DEPLOYING, ReadyReason.DRIVER_LOST, ReadyReason.FIRST_BATCH):
         if _seconds_since(ready.last_transition_time, now) > HEALTH_DEADLINE.total_seconds():
             reason = f"not ready for {age(ready.last_transition_time, now)}: {_said(ready)}"
             remedy = "see what the driver waits for by `millrace logs {name} -n {namespace}`"

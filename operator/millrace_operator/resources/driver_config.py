@@ -7,7 +7,7 @@ from typing import Any
 from millrace_api.model.streamquery import StreamQuery
 from millrace_api.validation.connections import without_references
 
-from .memory import executor_overhead, state_store
+from .memory import driver_memory, executor_memory, state_store
 from .names import BLOCK_PORT, RPC_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
 
@@ -38,11 +38,11 @@ _OPERATOR_FIELDS = frozenset(
 """Fields of a spec that only the operator uses."""
 
 _OPERATOR_PARTS = {
-    "driver": {"podTemplate"},
-    "executors": {"podTemplate", "initial"},
+    "driver": {"podTemplate", "maxMemory"},
+    "executors": {"podTemplate", "maxMemory", "initial"},
     "parallelism": {"initial", "min"},
     "partitioner": {"pod", "replicas"},
-    "scaling": {"mode", "window", "grace"},
+    "scaling": {"mode", "window", "grace", "schedule"},
     "lookups": {"namespaces"},
 }
 """Parts of further fields that only the operator uses, such as numbers that the plan gives to the driver."""
@@ -101,20 +101,20 @@ def spark_defaults(query: StreamQuery, owner: Owner, defaults: PodDefaults, exec
 
     Spark overrides an executor's CPU resources and pull policy, so those of the pod template become Spark settings.
     """
-    executors = query.spec.executors
+    executors, memory = query.spec.executors, executor_memory(query.spec, defaults.raised)
     resources = executor["spec"]["containers"][0].get("resources", {})
     settings = {
         "spark.app.name": owner.name,
         "spark.master": "k8s://https://kubernetes.default.svc",
         "spark.submit.deployMode": "client",
         "spark.driver.port": RPC_PORT,
-        "spark.driver.memory": query.spec.driver.memory,
+        "spark.driver.memory": driver_memory(query.spec, defaults.raised).heap,
         "spark.blockManager.port": BLOCK_PORT,
         "spark.executor.cores": executors.cores.slots,
-        "spark.executor.memory": executors.memory,
-        "spark.executor.memoryOverhead": f"{executor_overhead(query.spec)}m",
+        "spark.executor.memory": memory.heap,
+        "spark.executor.memoryOverhead": f"{memory.beside}m",
         "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": state_store(query.spec),
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": state_store(memory.heap),
         # no number of failed executors ends a driver that may have others: Spark counts a pod that a quota refuses as a
         # failed executor, and tries once a second; the window bounds what it remembers
         "spark.executor.maxNumFailures": 2**31 - 1,

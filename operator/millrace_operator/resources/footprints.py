@@ -13,7 +13,7 @@ from millrace_api.errors import MillraceError, Problem, quote
 from millrace_api.model.deployment import PlacementSetting
 from millrace_api.model.streamquery import EXECUTOR, StreamQuery
 
-from .memory import executor_overhead
+from .memory import at_most, executor_memory
 from .names import Manifest, Owner
 from .pod_defaults import PodDefaults
 from .pods import driver_pod, executor_pod, partitioner_pod
@@ -58,11 +58,14 @@ def total(pods: Iterable[Pods]) -> PodFootprint:
 
 
 def pods_of(query: StreamQuery) -> list[Pods]:
-    """Return the pods of a query; partitioners count where the placement may be Dedicated.
+    """Return the pods of a query with the most memory that they may have.
+
+    Partitioners count where the placement may be Dedicated.
 
     Raises:
         MillraceError: a pod template has a quantity that is not one.
     """
+    query = at_most(query)
     spec, owner = query.spec, Owner(query.metadata.namespace or "", query.name, "")
     pods = [
         Pods("spec.driver", _footprint("spec.driver", driver_pod(query, owner, _DEFAULTS, {})["spec"]), 1),
@@ -78,7 +81,7 @@ def _as_spark_makes_it(query: StreamQuery, owner: Owner) -> Manifest:
     """Return the pod of an executor with the resources that Spark writes over those in the template."""
     executors = query.spec.executors
     pod: Manifest = executor_pod(query, owner, _DEFAULTS, {})["spec"]
-    memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
+    memory = f"{executor_memory(query.spec).limit}Mi"
     containers = [
         each | {"resources": _with_own(each.get("resources") or {}, executors.cores.quantity, memory)}
         if each.get("name") == EXECUTOR

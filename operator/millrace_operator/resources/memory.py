@@ -1,11 +1,20 @@
 """Memory of the pods of a query: the JVM heap that the query names, plus overhead outside the heap.
 
-The shares are measured values with a margin; docs/operations.md has the measurements.
+The shares are measured values with a margin; docs/operations.md has the measurements. Memory that ran out may have been
+raised since (``lifecycle.pods.out_of_memory``): then the heap, or what is beside it, is larger than the spec says.
 """
 
 from __future__ import annotations
 
-from millrace_api.model.streamquery import Spec
+from typing import NamedTuple
+
+from millrace_api.model.deployment import SparkPod
+from millrace_api.model.status import MemoryStatus, RaisedMemory
+from millrace_api.model.streamquery import Spec, StreamQuery
+from millrace_api.model.values import ByteSize
+
+RAISED_MEMORY = "millrace.io/raised-memory"
+"""Annotation of a driver's pod: the result of ``raises_text`` for the memory that it and its executors have."""
 
 _JVM = 256
 """MiB of a JVM outside its heap: classes, threads, compiled code, network buffers."""
@@ -25,17 +34,59 @@ _STATE = 0.1
 _LEAST_STATE = 128
 """Minimum RocksDB memory of an executor in MiB."""
 
-
-def driver_limit(spec: Spec) -> int:
-    """Return the memory limit of the driver's pod in MiB."""
-    return (spec.driver.memory.bytes >> 20) + _JVM + _DRIVER_PYTHON + _SOURCE * len(spec.sources)
+AS_SPECIFIED = MemoryStatus()
+"""No memory was raised."""
 
 
-def executor_overhead(spec: Spec) -> int:
-    """Return the memory of an executor's pod outside the JVM heap, in MiB."""
-    return _JVM + _WORKER * spec.executors.cores.slots + state_store(spec)
+class PodMemory(NamedTuple):
+    """Memory of a pod: the JVM's heap, and MiB beside it."""
+
+    heap: ByteSize
+    beside: int
+
+    @property
+    def limit(self) -> int:
+        """Memory limit of the container in MiB."""
+        return mebibytes(self.heap) + self.beside
 
 
-def state_store(spec: Spec) -> int:
-    """Return the memory for RocksDB's blocks and write buffers in one executor, in MiB."""
-    return max(_LEAST_STATE, int(_STATE * (spec.executors.memory.bytes >> 20)))
+def mebibytes(size: ByteSize) -> int:
+    """Return a size in whole MiB."""
+    return size.bytes >> 20
+
+
+def driver_memory(spec: Spec, raised: MemoryStatus = AS_SPECIFIED) -> PodMemory:
+    """Return the memory of the driver's pod."""
+    heap, added = _heap(spec.driver, raised.driver)
+    return PodMemory(heap, _JVM + _DRIVER_PYTHON + _SOURCE * len(spec.sources) + added)
+
+
+def executor_memory(spec: Spec, raised: MemoryStatus = AS_SPECIFIED) -> PodMemory:
+    """Return the memory of an executor's pod."""
+    heap, added = _heap(spec.executors, raised.executors)
+    return PodMemory(heap, _JVM + _WORKER * spec.executors.cores.slots + state_store(heap) + added)
+
+
+def state_store(heap: ByteSize) -> int:
+    """Return the memory for RocksDB's blocks and write buffers in one executor with this heap, in MiB."""
+    return max(_LEAST_STATE, int(_STATE * mebibytes(heap)))
+
+
+def raises_text(raised: MemoryStatus) -> str:
+    """Return what was raised, as a text that differs whenever pods have other memory; empty if nothing was."""
+    return ", ".join(f"{part} {each.memory}, heap {each.heap}" for part, each in raised.by_part.items())
+
+
+def at_most(query: StreamQuery) -> StreamQuery:
+    """Return the query with as much memory as it may be raised to."""
+    driver, executors = query.spec.driver, query.spec.executors
+    sizes = {
+        "driver": driver.model_copy(update={"memory": driver.max_memory or driver.memory}),
+        "executors": executors.model_copy(update={"memory": executors.max_memory or executors.memory}),
+    }
+    return query.model_copy(update={"spec": query.spec.model_copy(update=sizes)})
+
+
+def _heap(pod: SparkPod, raised: RaisedMemory | None) -> tuple[ByteSize, int]:
+    """Return the heap of a pod, and the MiB that were added beside it."""
+    return (pod.memory, 0) if raised is None else (raised.heap, mebibytes(raised.memory) - mebibytes(raised.heap))

@@ -319,7 +319,8 @@ def _limit_problems(limits: QueryLimits, query: StreamQuery, namespace: str) -> 
     except MillraceError as error:
         yield from error.problems
         return
+    bounded = {"spec.driver": query.spec.driver.max_memory, "spec.executors": query.spec.executors.max_memory}
     for each in pods:
-        fields = [f"{each.field}.cores", f"{each.field}.memory"]
+        fields = [f"{each.field}.cores", f"{each.field}.{'maxMemory' if bounded.get(each.field) else 'memory'}"]
         yield from too_large(each.size, limits.cores_per_pod, limits.memory_per_pod, "a pod", fields)
     yield from too_large(total(pods), limits.cores, limits.memory, "all pods of a query", ["spec.executors.max"] * 2)

@@ -1,4 +1,4 @@
-"""What the operator's options set on the pods of all queries: see ``PodDefaults``."""
+"""What pods get beside what their query says: see ``PodDefaults``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from millrace_api.model.status import MemoryStatus
+
+from .memory import AS_SPECIFIED
 from .names import Manifest
 
 _USER = 10001
@@ -18,17 +21,21 @@ _FIXED_USER: Manifest = {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _US
 class PodDefaults:
     """Settings of the pods of all queries, which a query's own image and pod templates override.
 
+    The memory that was raised is that of one query.
+
     Attributes:
         image: image of queries without one.
         pull_policy: when nodes pull the image; None for Kubernetes' own rule.
         pull_secrets: Secrets with which it is pulled, in the namespace of the query.
         fixed_user: whether pods ask for the user and groups of the image. OpenShift assigns them, and refuses others.
+        raised: memory of the query's driver and executors that was raised after it ran out.
     """
 
     image: str
     pull_policy: str | None = None
     pull_secrets: Sequence[str] = ()
     fixed_user: bool = True
+    raised: MemoryStatus = AS_SPECIFIED
 
     @property
     def container(self) -> Manifest:

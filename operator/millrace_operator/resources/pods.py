@@ -25,7 +25,7 @@ from .driver_config import (
     executor_secrets,
     grace,
 )
-from .memory import driver_limit, executor_overhead
+from .memory import RAISED_MEMORY, driver_memory, executor_memory, raises_text
 from .names import BLOCK_PORT, METRICS_PORT, RPC_PORT, SERVICE_PORT, Manifest, Owner
 from .pod_defaults import PodDefaults
 from .scheduling import announced
@@ -117,7 +117,7 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
             {"name": "metrics", "containerPort": METRICS_PORT},
             *([] if query.spec.lookups is None else [{"name": "lookups", "containerPort": SERVICE_PORT}]),
         ],
-        "resources": _resources(query.spec.driver.cores, f"{driver_limit(query.spec)}Mi"),
+        "resources": _resources(query.spec.driver.cores, f"{driver_memory(query.spec, defaults.raised).limit}Mi"),
         "terminationMessagePath": _REPORT,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe("/healthz", period=5, failures=60),  # the first batch may take much longer
@@ -130,8 +130,9 @@ def driver_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secrets:
     pod["serviceAccountName"] = query.spec.service_account_name or owner.driver
     pod["terminationGracePeriodSeconds"] = grace(query)
     template = {"metadata": {"labels": _labels(query, owner, DRIVER), "annotations": _SCRAPED}, "spec": pod}
-    our_revision = {"metadata": {"annotations": {REVISION: revision(query.spec)}}}
-    merged = strategic_merge(strategic_merge(template, query.spec.driver.pod_template or {}), our_revision)
+    ours = {REVISION: revision(query.spec), RAISED_MEMORY: raises_text(defaults.raised) or None}
+    of_template = strategic_merge(template, query.spec.driver.pod_template or {})
+    merged = strategic_merge(of_template, {"metadata": {"annotations": ours}})
     return _restricted(announced(merged, query, owner, DRIVER), defaults)
 
 
@@ -157,9 +158,8 @@ def executor_pod(query: StreamQuery, owner: Owner, defaults: PodDefaults, secret
 def made_executor(query: StreamQuery, owner: Owner, defaults: PodDefaults) -> Manifest:
     """Return an executor's pod as Spark makes it of the template, as far as admission of the API server looks at it."""
     pod = executor_pod(query, owner, defaults, executor_secrets(query))
-    executors = query.spec.executors
-    memory = f"{(executors.memory.bytes >> 20) + executor_overhead(query.spec)}Mi"
-    sized = _resources(executors.cores, memory)
+    memory = f"{executor_memory(query.spec, defaults.raised).limit}Mi"
+    sized = _resources(query.spec.executors.cores, memory)
     container, *others = pod["spec"]["containers"]
     resources = strategic_merge(sized, container.get("resources") or {})
     for kind in ("requests", "limits"):

@@ -12,7 +12,7 @@ from millrace_api.model.upgrade import UpgradeSpec
 from .configuration import with_configuration
 from .driver_config import FILES, mounted_query
 from .manifests import to_json, to_yaml
-from .memory import driver_limit, executor_overhead
+from .memory import driver_memory, executor_memory
 from .names import Manifest, Owner
 from .pod_defaults import PodDefaults
 from .pods import driver_pod
@@ -132,7 +132,7 @@ def _container(container: Manifest, query: StreamQuery) -> Manifest:
 
 def _resources(of_driver: Manifest, query: StreamQuery) -> Manifest:
     """Return the resources of a driver with the memory of an executor beside its own, whose work it does here."""
-    memory = driver_limit(query.spec) + (query.spec.executors.memory.bytes >> 20) + executor_overhead(query.spec)
+    memory = driver_memory(query.spec).limit + executor_memory(query.spec).limit
     return {kind: {**(of_driver.get(kind) or {}), "memory": f"{memory}Mi"} for kind in ("requests", "limits")}
 
 

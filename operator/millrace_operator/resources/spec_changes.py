@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,17 +78,36 @@ def changed_connections(before: Spec, after: Spec) -> list[str]:
 
 
 def with_in_place(spec: Spec, wanted: Spec) -> Spec:
-    """Return ``spec`` with the in-place fields of ``wanted``; if the result is invalid, only with its ``suspend``.
+    """Return ``spec`` with the in-place fields of ``wanted``, as far as the result is valid.
 
-    An object that ``spec`` does not have gets no fields.
+    Fields of one part, such as those of ``executors``, are taken together or not at all: other fields of ``spec`` may
+    not go with them. An object that ``spec`` does not have gets no fields.
     """
-    document, source = spec.to_document(), wanted.to_document()
-    for field in _with(Effect.IN_PLACE):
+    fields, source = list(_with(Effect.IN_PLACE)), wanted.to_document()
+    whole = _with_values(spec, fields, source)
+    if whole is not None:
+        return whole
+    left = list(dict.fromkeys(field.partition(".")[0] for field in fields))
+    while True:  # one part may go with the spec only once another is taken
+        for part in left:
+            taken = _with_values(spec, [field for field in fields if field.partition(".")[0] == part], source)
+            if taken is not None:
+                spec = taken
+                left.remove(part)
+                break
+        else:
+            return spec
+
+
+def _with_values(spec: Spec, fields: Iterable[str], source: Mapping[str, Any]) -> Spec | None:
+    """Return ``spec`` with the values that ``source`` has of some fields; None if that is invalid."""
+    document = spec.to_document()
+    for field in fields:
         _put(document, field, _value_at(source, field))
     try:
         return Spec.model_validate(document, by_name=False)
     except ValidationError:
-        return spec.model_copy(update={"suspend": wanted.suspend})
+        return None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,11 @@ class Bounds:
     def dedicated(self) -> bool:
         """Whether partitioner replicas have their own pods."""
         return self.replica_cores > 0
+
+    def with_minimum(self, executors: int) -> Bounds:
+        """Return the bounds with at least so many executors, as far as their maximum allows."""
+        low, high = self.executors.low, self.executors.high
+        return replace(self, executors=Range(min(max(low, executors), high), high))
 
     def nearest(self, shape: Shape) -> Shape:
         """Return the shape within bounds that is nearest to ``shape``."""

@@ -219,6 +219,14 @@ OF_QUERIES = (
         "DriverFailed where replicas go back Inline. A reason without a change has no series.",
         (*_OF_QUERY, Label("reason", (*_DECISIONS, SPEC_CHANGED, DRIVER_FAILED))),
     ),
+    Metric(
+        "millrace_query_memory_raises_total",
+        "counter",
+        "number",
+        "Raises of memory that ran out since this operator leads, by the role of the pods: status.memory has the size. "
+        "A role without one has no series.",
+        (*_OF_QUERY, Label("role", (DRIVER, EXECUTOR))),
+    ),
 )
 """The metrics of each query: exported by the leader only, for as long as the query exists."""
 

@@ -10,9 +10,13 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 
 from millrace_api.model.deployment import Placement
-from millrace_api.model.status import LastScaling, PlanStatus, Status
+from millrace_api.model.status import LastScaling, MemoryStatus, PlanStatus, Status
+from millrace_api.model.streamquery import DRIVER, EXECUTOR
 
 from .contract import DRIVER_FAILED, OF_QUERIES, SPEC_CHANGED
+
+_ROLES = {"driver": DRIVER, "executors": EXECUTOR}
+"""Roles of the parts of a spec with memory that can be raised."""
 
 _Rows = Iterable[tuple[tuple[str, ...], float]]
 
@@ -27,10 +31,11 @@ class QueryCounts:
         failures: failed runs of the driver, by class.
         executors: executors that failed, by class.
         rescales: changes of the plan, by reason.
+        memory: raises of memory that ran out, by role.
     """
 
     def __init__(self) -> None:
-        self.failures = self.executors = self.rescales = Counter[str]()
+        self.failures = self.executors = self.rescales = self.memory = Counter[str]()
         self._counted: frozenset[str] = frozenset()
 
     def status_written(self, before: Status, now: Status) -> None:
@@ -42,6 +47,8 @@ class QueryCounts:
         rescaled = _rescale_reason(before, now)
         if rescaled is not None:
             self.rescales = self.rescales + Counter((rescaled,))
+        raised = (now.memory or MemoryStatus()).raised_since(before.memory or MemoryStatus())
+        self.memory = self.memory + Counter(_ROLES[part] for part in raised)
 
     def executors_failed(self, recent: Mapping[str, str]) -> None:
         """Count those of the recently failed executors that are new; ``recent`` has their classes by uid."""
@@ -94,6 +101,9 @@ def query_families(rows: Iterable[QueryRow]) -> Iterator[Family]:
         ),
         "millrace_query_rescales_total": (
             ((*row.key, each), count) for row in rows for each, count in row.counts.rescales.items()
+        ),
+        "millrace_query_memory_raises_total": (
+            ((*row.key, each), count) for row in rows for each, count in row.counts.memory.items()
         ),
     }
     for metric in OF_QUERIES:

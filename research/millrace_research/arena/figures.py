@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from millrace_operator.scaling.shape import Bounds
-from millrace_research.arena.simulation.record import LATE_INTERVALS, Rescale, SimulatedRun
+from millrace_research.arena.simulation.record import LATE_INTERVALS, REVERSED_WITHIN, Rescale, SimulatedRun
 from millrace_research.arena.simulation.traces import Trace
 
 _CALM_BATCHES = 10
@@ -23,8 +23,6 @@ _FLAT_SECONDS = 600.0
 """Seconds for which the rate is flat on both sides of a step change."""
 _UNDONE_WITHIN = 600.0
 """Seconds within which a reverted rescale may be an oscillation."""
-_REVERSED_WITHIN = 900.0
-"""Seconds within which a rescale in the other direction is a reversal."""
 _EXPLAINED = 0.1
 """Smallest change of demand, as a share, that explains a rescale."""
 _DEMAND_SECONDS = 60.0
@@ -157,7 +155,7 @@ def oscillations(run: SimulatedRun, trace: Trace, bounds: Bounds) -> int:
 
 def reversals(run: SimulatedRun, bounds: Bounds) -> int:
     """Count the rescales whose cores the next one takes back, in part or whole, within 15 minutes, for any reason."""
-    return len(_opposite(run, bounds, _REVERSED_WITHIN))
+    return len(_opposite(run, bounds, REVERSED_WITHIN))
 
 
 def _opposite(run: SimulatedRun, bounds: Bounds, within: float) -> list[tuple[Rescale, Rescale]]:

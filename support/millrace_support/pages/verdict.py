@@ -79,9 +79,13 @@ def page_document(
     return document(element("html", head, whole, lang="en"))
 
 
-def section(name: str, title: str, *children: Element | None) -> Element:
-    """Return a section with a heading, which the script replaces when it has changed."""
-    heading = element("h2", title, id=f"{name}-title")
+def section(name: str, title: str, *children: Element | None, as_of: str = "") -> Element:
+    """Return a section with a heading, which the script replaces when it has changed.
+
+    ``as_of`` is the time of day in UTC of what it shows, if that is not the time of the page.
+    """
+    of = element("span", f" as of {as_of} UTC", class_="as-of") if as_of else None
+    heading = element("h2", title, of, id=f"{name}-title")
     return element("section", heading, *children, id=name, aria_labelledby=f"{name}-title", data_live=True)
 
 

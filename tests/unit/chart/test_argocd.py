@@ -136,7 +136,15 @@ def test_each_reason_has_a_health(tmp_path):
         by_health.setdefault(health, set()).add(str(reason))
     assert by_health == {
         "Suspended": {"Suspended"},
-        "Progressing": {"Deploying", "FirstBatch", "Draining", "Deleting", "WaitingForUpstream", "Queued"},
+        "Progressing": {
+            "Deploying",
+            "DriverLost",
+            "FirstBatch",
+            "Draining",
+            "Deleting",
+            "WaitingForUpstream",
+            "Queued",
+        },
         "Degraded": {
             "InvalidQuery",
             "NotAllowed",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from builders import a_query
-from millrace_jobs.checkpoint import snapshots
+from millrace_jobs.checkpoint import snapshot_manifest, snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.places import write_durably
 from spark_logs import Log, offset
@@ -75,6 +75,7 @@ def dying_after(written, monkeypatch):
         real(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(snapshots, "write_durably", dying)
+        for module in (snapshots, snapshot_manifest):
+            patched.setattr(module, "write_durably", dying)
         with pytest.raises(KeyboardInterrupt):
             yield

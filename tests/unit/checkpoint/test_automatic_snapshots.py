@@ -18,15 +18,9 @@ from lab.cache import MissingError
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import automatic_snapshots
 from millrace_jobs.checkpoint.automatic_snapshots import SnapshotSchedule, expired, take_automatically
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
 from millrace_jobs.checkpoint.snapshot_process import SnapshotOrder, SnapshotOutcome, SnapshotProcess
-from millrace_jobs.checkpoint.snapshots import (
-    Snapshot,
-    SnapshotReason,
-    names_of_snapshots,
-    snapshots_of,
-    take,
-    verify,
-)
+from millrace_jobs.checkpoint.snapshots import names_of_snapshots, snapshots_of, take, verify
 from millrace_jobs.places import write_durably
 
 from .stored import Stored

@@ -11,7 +11,8 @@ from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import requested_snapshots
 from millrace_jobs.checkpoint.automatic_snapshots import take_automatically
 from millrace_jobs.checkpoint.requested_snapshots import remove_requested, report_on, take_requested
-from millrace_jobs.checkpoint.snapshots import SnapshotReason, names_of_snapshots, place_of_snapshot, take, verify
+from millrace_jobs.checkpoint.snapshot_manifest import SnapshotReason
+from millrace_jobs.checkpoint.snapshots import names_of_snapshots, place_of_snapshot, take, verify
 
 from .stored import Stored, dying_after
 

@@ -25,7 +25,8 @@ from builders import a_query
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
-from millrace_jobs.checkpoint.snapshots import MANIFEST, Snapshot, outdated, remove, restore, snapshots_of, take, verify
+from millrace_jobs.checkpoint.snapshot_manifest import MANIFEST, Snapshot
+from millrace_jobs.checkpoint.snapshots import outdated, remove, restore, snapshots_of, take, verify
 from millrace_jobs.checkpoint.spark_folder import PARTITIONS
 from millrace_jobs.places import write_durably
 from millrace_jobs.run import checkpoints

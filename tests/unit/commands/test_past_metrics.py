@@ -1,9 +1,10 @@
 """The record that is made of samples: what they say, and what they cannot say."""
 
 from builders import a_query
+from millrace_jobs.selection.switch import REASONS
 from millrace_operator.commands.past_metrics import CREATED, Period, counted_decisions, past_lines
 from millrace_operator.metrics_source.result import Sample, Series
-from millrace_support.run_record import BatchLine, MessageLine
+from millrace_support.run_record import BatchLine, DecisionLine, MessageLine
 from unit.page.runs import BEGAN
 
 
@@ -45,6 +46,16 @@ def test_the_first_value_of_a_counter_is_no_decision():
     changes = Series({"__name__": "millrace_query_rescales_total", "reason": "ScaleOut"}, (Sample(asked, 7.0),))
     assert asked > first
     assert list(counted_decisions(Samples(changes), "ns", "fares", Period.of(first, BEGAN + 60))) == []
+
+
+def test_a_switch_that_only_a_metric_has_counted_says_in_words_why():
+    switches = [series("millrace_auto_switches_total", 0.0, 1.0, reason=each) for each in (*REASONS, "whim")]
+    found = [each.text for each in lines_of(*a_driver(1, 3), *switches) if isinstance(each, DecisionLine)]
+    assert len(found) == len(set(found)) == len(REASONS) + 1
+    assert found[0] == "auto: a switch to another algorithm: the load of the workers becomes more even"
+    assert [each for each in found if "the reason is" in each] == [
+        "auto: a switch to another algorithm: the reason is whim"
+    ], "each reason that a driver has is known here"
 
 
 def test_tasks_without_series_have_no_seconds():

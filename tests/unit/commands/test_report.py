@@ -74,7 +74,8 @@ def test_decisions_of_the_operator_are_between_the_batches(millrace, query, monk
     at = {"lastTimestamp": "2013-01-01T12:00:10Z", "metadata": {}}
     event = {"reason": "ScaleOut", "message": "W was 1.2.", **at}
     other = {"reason": "Started", "message": "the driver runs", **at, "lastTimestamp": "2013-01-01T11:00:00Z"}
-    monkeypatch.setattr(past_query.UserQueries, "events", lambda *_: [event, other])
+    drains = {"reason": "Draining", "message": "the driver ends after its running batch", **at}
+    monkeypatch.setattr(past_query.UserQueries, "events", lambda *_: [event, other, drains])
     monkeypatch.setattr(past_query, "past_lines", lambda *_: [a_start(origin="P"), EndLine(BEGAN + 60, "drained")])
     counted = [
         DecisionLine(BEGAN + 1, None, "an older one", "operator"),
@@ -84,7 +85,8 @@ def test_decisions_of_the_operator_are_between_the_batches(millrace, query, monk
     period = ("--since", "2013-01-01T12:00:00Z", "--until", "2013-01-01T12:01:00Z")
     result = millrace("report", "fares", "--prometheus", "http://127.0.0.1:1", *period, "-o", "-")
     assert result.status == 0, result
-    assert "Decision of the operator" in result.out
+    assert result.out.count("Decision of the operator") == 2
+    assert "Draining: the driver ends after its running batch" in result.out, "not scaling, but a replacement"
     assert "ScaleOut: W was 1.2." in result.out
     assert "An older one." in result.out
     assert "Same." not in result.out

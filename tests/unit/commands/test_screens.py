@@ -103,6 +103,21 @@ def test_status_shows_what_a_query_takes():
     assert "6 cores, 0.0325 core-hours per million records" in " ".join(shown.split())
 
 
+@pytest.mark.parametrize(
+    ("arrival", "growth", "words"),
+    [
+        (432.5, 20.62, "432 records/s, up from 20 at the last change; 0"),
+        (432.5, 4324.0, "432 records/s, up from 0.1 at the last change; 0"),
+        (900.0, 1.0, "900 records/s, +100% since the last change; 0"),
+        (0.0, -1.0, "0 records/s, -100% since the last change; 0"),
+    ],
+)
+def test_growth_from_a_tiny_rate_is_a_comparison_and_no_share(arrival, growth, words):
+    inputs = replace(decision().inputs, arrival=arrival, growth=growth, lag=0.0)
+    shown = drawn(explain_screen.screen("trips-by-cell", replace(decision(), inputs=inputs), NOW))
+    assert f"arrival {words} records wait" in " ".join(shown.split())
+
+
 def test_explain_shows_a_decision_without_an_answer():
     bare = Decision(NOW.timestamp(), decision().before, decision().before, Reason.NO_ANSWER, detail="Stale: it is old")
     assert_golden("explain-no-answer", drawn(explain_screen.screen("trips-by-cell", bare, NOW)))

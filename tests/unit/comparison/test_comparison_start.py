@@ -9,7 +9,8 @@ import pytest
 
 from millrace_api.errors import MillraceError
 from millrace_jobs.checkpoint.marker import Marker
-from millrace_jobs.checkpoint.snapshots import Snapshot, place_of_snapshot
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot
+from millrace_jobs.checkpoint.snapshots import place_of_snapshot
 from millrace_jobs.comparison.start import start_of
 
 from .compared_queries import SQL, UNBOUNDED, query

@@ -52,6 +52,7 @@ def changed(**values: Any) -> list[dict[str, Any]]:
             "total: 12 rows of 12 in both versions differ: the new one is 0.25 more",
         ),
         (changed(total=lambda total: total * (total - 2)), "the new one is 2.25 less to 1.75 more"),
+        (changed(total=lambda total: total + 99_987_100), "the new one is 99987100 more"),
         (changed(total=lambda total: None), "all are NULL in the new version"),
         (changed(parts=lambda parts: [*parts, None]), "parts: 12 rows of 12 in both versions differ"),
     ],

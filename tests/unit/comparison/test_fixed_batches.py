@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_jobs.comparison.fixed_batches import BatchEnds, FirstSource, LaterSource, Positions
-from millrace_jobs.plan.log_entries import LogEntries
 from millrace_jobs.sources.python.connector import PythonSource
 
 ENDS = BatchEnds(({"a": {"n": 0}, "b": {"n": 0}}, {"a": {"n": 5}, "b": {"n": 0}}, {"a": {"n": 5}, "b": {"n": 3}}))
@@ -29,27 +28,27 @@ def source(name: str = "a", known: int = 100) -> Counted:
     return Counted(name, known)
 
 
-def log_at(folder: Path, *entries: dict[str, int]) -> LogEntries:
-    """Spark's log with the positions of one batch after another."""
-    (folder / "offsets").mkdir()
+def checkpoint_at(folder: Path, *entries: dict[str, int]) -> Path:
+    """A checkpoint with the positions of one batch after another in Spark's log."""
+    (folder / "spark" / "offsets").mkdir(parents=True)
     for number, positions in enumerate(entries):
         lines = [json.dumps({"source": name, "position": {"n": place}}) for name, place in positions.items()]
-        (folder / "offsets" / str(number)).write_text("\n".join(["v1", "{}", *lines, "-"]), encoding="utf-8")
-    return LogEntries(folder)
+        (folder / "spark" / "offsets" / str(number)).write_text("\n".join(["v1", "{}", *lines, "-"]), encoding="utf-8")
+    return folder
 
 
 def test_a_later_run_moves_the_sources_that_the_first_one_moved(tmp_path: Path) -> None:
-    log = log_at(tmp_path, {"a": 5, "b": 0})
+    log = checkpoint_at(tmp_path, {"a": 5, "b": 0})
     assert LaterSource(source("a"), ENDS, log).latest({"n": 5}, everything=True) == {"n": 5}
     assert LaterSource(source("b"), ENDS, log).latest({"n": 0}, everything=True) == {"n": 3}
 
 
 def test_a_later_run_begins_and_ends_where_the_first_one_did(tmp_path: Path) -> None:
-    first = LaterSource(source("a"), ENDS, LogEntries(tmp_path))
+    first = LaterSource(source("a"), ENDS, tmp_path)
     assert first.initial() == {"n": 0}
     assert first.latest({"n": 0}, everything=True) == {"n": 5}
     assert first.lag({"n": 0}) == 1
-    last = LaterSource(source("b"), ENDS, log_at(tmp_path, {"a": 5}, {"a": 5, "b": 3}))
+    last = LaterSource(source("b"), ENDS, checkpoint_at(tmp_path, {"a": 5}, {"a": 5, "b": 3}))
     assert last.latest({"n": 3}, everything=True) == {"n": 3}
     assert last.exhausted({"n": 3})
     assert last.lag({"n": 3}) == 0

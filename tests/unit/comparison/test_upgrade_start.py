@@ -17,15 +17,8 @@ from millrace_api.errors import MillraceError
 from millrace_api.model.streamquery import StreamQuery
 from millrace_jobs.checkpoint import snapshots
 from millrace_jobs.checkpoint.marker import Marker
-from millrace_jobs.checkpoint.snapshots import (
-    Snapshot,
-    SnapshotReason,
-    names_of_snapshots,
-    place_of_snapshot,
-    remove,
-    take,
-    verify,
-)
+from millrace_jobs.checkpoint.snapshot_manifest import Snapshot, SnapshotReason
+from millrace_jobs.checkpoint.snapshots import names_of_snapshots, place_of_snapshot, remove, take, verify
 from millrace_jobs.comparison import upgrade
 from millrace_jobs.comparison.compare import ComparedVersion, VersionsRequest
 from millrace_jobs.comparison.own_snapshot import has_state, own_snapshot, remove_left_over, usable_snapshot

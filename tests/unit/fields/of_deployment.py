@@ -21,7 +21,7 @@ from millrace_jobs import session
 from millrace_jobs.aggregates.reducing import ColumnarReduction
 from millrace_jobs.checkpoint.checkpoint import Checkpoint, checkpoint_root
 from millrace_jobs.checkpoint.marker import Marker, Versions
-from millrace_jobs.checkpoint.snapshots import SnapshotReason
+from millrace_jobs.checkpoint.snapshot_manifest import SnapshotReason
 from millrace_jobs.partitioners.registry import is_routed, make
 from millrace_jobs.pipeline.projection import Projection
 from millrace_jobs.plan.plan_source import FixedPlan, partitioner_problem, pin_of
@@ -36,6 +36,7 @@ from millrace_operator.lifecycle.autoscaling.scaling_inputs import (
     bounds_of,
     settings_of,
     shape_of,
+    situation_of,
     state_partitions,
     weighs_placements,
 )
@@ -122,6 +123,16 @@ def driver_memory(asked: StreamQuery) -> object:
     return driver_pod(asked, OWNER, DEFAULTS, {})["spec"]["containers"][0]["resources"]["limits"]
 
 
+def raised_memory(asked: StreamQuery) -> object:
+    """Return the memory of pods after the driver, and then its executors, have run out of it."""
+    cluster = deployed(asked)
+    cluster.pod_fails(code=137, reason="OOMKilled")
+    cluster.pod_is_ready()
+    for number in range(3):
+        cluster.executor_ends(cluster.executor(number), code=52)
+    return cluster.pass_time(seconds=10).memory
+
+
 def executors(asked: StreamQuery) -> object:
     """Return the template of the executors' pods, and what is forbidden in it."""
     return executor_pod(asked, OWNER, DEFAULTS, {}), [str(problem) for problem in problems(asked)]
@@ -167,6 +178,15 @@ def revised(asked: StreamQuery) -> object:
 def scaling(asked: StreamQuery) -> object:
     """Return the settings of scaling."""
     return settings_of(asked.spec)
+
+
+def scheduled(asked: StreamQuery) -> object:
+    """Return the minimum of executors that the schedule asks for in each hour of a day."""
+    hours = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(24)]
+    cluster = deployed(asked)
+    observed = cluster.reconciler.observations.of(KEY)
+    plan = Plan.initial(asked.spec)
+    return [situation_of(observed, asked.spec, plan, hour).scheduled_minimum for hour in hours]
 
 
 def scaling_shown(asked: StreamQuery) -> object:
@@ -294,6 +314,8 @@ def of_pods() -> Iterator[Probe]:
     yield from probes(base, driver, "spec.driver", cores=(1, 2, "500m"), podTemplate=templates)
     yield from probes(base, driver_memory, "spec.driver", memory=("1g", "3g"))
     yield from probes(base, spark_file("spark.driver.memory"), "spec.driver", memory=("1g", "3g"))
+    for part, bounds in (("driver", (ABSENT, "1200m", "4g")), ("executors", (ABSENT, "2200m", "6g"))):
+        yield from probes(base, raised_memory, f"spec.{part}", maxMemory=bounds)
     yield from probes(base, executors, "spec.executors", podTemplate=templates)
     sizes = {"cores": (1, 2), "memory": ("1g", "3g")}
     yield from probes(base, replicas_of_partitioner, "spec.partitioner.pod", **sizes, podTemplate=templates)
@@ -350,6 +372,20 @@ def of_snapshots() -> Iterator[Probe]:
     yield from probes(base, orders, "spec.snapshots", **parts)
 
 
+def of_schedules() -> Iterator[Probe]:
+    """Yield the probes of minimums of executors that hold at times."""
+    noon = {"start": "0 12 * * *", "duration": "1h", "minExecutors": 3}
+    yield Probe("spec.scaling.schedule", ON_CLUSTER, (ABSENT, [noon]), scheduled)
+    base = written(ON_CLUSTER, "spec.scaling", {"schedule": [noon]})
+    parts = {
+        "start": ("0 12 * * *", "0 6 * * *"),
+        "duration": ("1h", "2h"),
+        "timeZone": ("UTC", "Europe/Oslo"),
+        "minExecutors": (3, 4),
+    }
+    yield from probes(base, scheduled, "spec.scaling.schedule[]", **parts)
+
+
 def of_deployment() -> Iterator[Probe]:
     """Yield the probes of everything but sources, query and sinks."""
     yield from of_plan()
@@ -364,6 +400,7 @@ def of_deployment() -> Iterator[Probe]:
         window=(6, 7),
         grace=(6, 0),
     )
+    yield from of_schedules()
     yield Probe("spec.scaling.mode", ON_CLUSTER, ("Active", "Advise", "Off"), scaling_shown)
     yield Probe("spec.scaling.target", ON_CLUSTER, (0.9, 0.8), admission)
     yield Probe("spec.batchInterval", ON_CLUSTER, ("2s", "4s"), admission)

@@ -53,6 +53,49 @@ def test_figures_of_long_batches_are_not_old_before_a_few_have_ended():
     assert verdict(reported, NOW + timedelta(minutes=35)).title == "Figures are old"
 
 
+KAFKA = "Kafka at kafka:9092 has not answered while finding new records (since 2026-01-31T12:00:00Z)"
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "title"),
+    [
+        (
+            "Deploying",
+            ("False", "FirstBatch", f"the driver's first batch has not finished; {KAFKA}"),
+            "First batch waits",
+        ),
+        ("Running", ("True", "Running", f"the driver is ready; {KAFKA}"), "Driver waits"),
+    ],
+)
+def test_a_driver_that_waits_for_a_broker_says_so_and_what_to_do(phase, ready, title):
+    first = verdict(status(phase, conditions=[condition("Ready", *ready)]))
+    assert (first.severity, first.title, first.reason) == (Severity.WARNING, title, KAFKA)
+    assert "`millrace logs fares -n cabs`" in first.remedy
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "the function fares:mean has not returned while computing, at fares.py, line 17, in mean",
+        "the query was started again because a file of the input is gone",
+    ],
+    ids=["own code", "a failure"],
+)
+def test_what_is_no_server_is_not_to_be_reached(waits):
+    said = condition("Ready", "True", "Running", f"the driver is ready; {waits} (since 2026-01-31T12:00:00Z)")
+    first = verdict(status(conditions=[said]))
+    assert (first.title, first.reason) == ("Driver waits", f"{waits} (since 2026-01-31T12:00:00Z)")
+    assert first.remedy.startswith("`millrace logs fares -n cabs` has more")
+    assert "reached" not in first.remedy
+
+
+def test_a_driver_that_was_lost_is_replaced_and_that_is_no_trouble_for_some_minutes():
+    said = "the driver's pod was deleted, or lost with its node, and another one goes on from the checkpoint"
+    lost = status("Deploying", conditions=[condition("Ready", "False", "DriverLost", said, ago(minutes=1))])
+    assert (verdict(lost).severity, verdict(lost).title) == (Severity.NOTE, "Driver is replaced")
+    assert verdict(lost, NOW + timedelta(minutes=20)).title == "Does not become ready"
+
+
 def test_a_failing_query_says_why_and_which_log_to_read():
     first = verdict(FAILING)
     assert (first.severity, first.title) == (Severity.FAILURE, "Failing and starting again")
@@ -103,6 +146,13 @@ def test_a_degraded_query_is_named_by_the_reason(reason, title):
     first = verdict(status(conditions=[condition("Degraded", "True", reason, "2 of 3 run")]))
     assert (first.severity, first.title, first.reason) == (Severity.WARNING, title, "2 of 3 run")
     assert first.remedy
+
+
+@pytest.mark.parametrize("reason", ["ImageUnavailable", "Unschedulable", "NodeLost", "UpgradeRejected"])
+def test_a_failure_without_a_log_of_the_driver_does_not_send_the_reader_to_one(reason):
+    first = verdict(status(conditions=[condition("Degraded", "True", reason, "what is wrong")]))
+    assert first.remedy
+    assert "logs" not in first.remedy
 
 
 def test_a_deployment_is_no_trouble_before_its_deadline():

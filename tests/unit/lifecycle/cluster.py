@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import yaml
 
+from millrace_api.model.driver_waits import WAITS_KEY
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
@@ -198,7 +199,7 @@ class Cluster:
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
         data = self.objects.get(key, {}).get("data", {})
-        of_driver = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY)
+        of_driver = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY, WAITS_KEY)
         held.get("data", {}).update({each: data[each] for each in of_driver if each in data})
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
@@ -294,8 +295,9 @@ class Cluster:
         self._changed(self.objects[key])
 
     def pod_shows(self, key=POD, **status):
-        """Report a pod's state like a kubelet, and let the operator see it."""
-        self.objects[key]["status"] = status
+        """Report a pod's state like a kubelet, which keeps its start, and let the operator see it."""
+        start = {name: at for name, at in self.objects[key].get("status", {}).items() if name == "startTime"}
+        self.objects[key]["status"] = status | start
         self._changed(self.objects[key])
         return self.settle()
 

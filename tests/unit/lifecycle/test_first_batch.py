@@ -2,6 +2,7 @@
 
 import pytest
 
+from millrace_api.model.driver_waits import WAITS_KEY, DriverWait, DriverWaits
 from millrace_operator.lifecycle.refusals import PodRefusedError, QuotaExceededError
 from unit.resources.cases import SMALLEST
 
@@ -88,6 +89,47 @@ def test_a_query_is_ready_when_its_executors_run_and_the_first_batch_has_finishe
     assert (ready.reason, ready.message) == ("FirstBatch", "the driver's first batch has not finished")
     started.pod_is_ready()
     assert started.condition("Ready").status == "True"
+
+
+KAFKA = "Kafka at kafka:9092 has not answered while finding new records"
+
+
+def waits(cluster, *texts, pod=None):
+    """Report that the driver waits for these, as the driver of the pod with this uid; no text takes it back."""
+    held, since = cluster.objects["ConfigMap", "trips-by-cell-plan"], stamp(cluster.time)
+    calls = tuple(DriverWait(time=since, text=text) for text in texts)
+    held["data"].pop(WAITS_KEY, None)
+    if calls:
+        held["data"][WAITS_KEY] = DriverWaits(pod=pod or cluster.pod["metadata"]["uid"], waits=calls).to_json()
+    cluster._changed(held)
+    cluster.settle()
+
+
+def test_a_first_batch_that_waits_for_a_broker_says_so_until_it_answers(started):
+    started.executor(0)
+    began = "the driver's first batch has not finished"
+    assert started.condition("Ready").message == began
+    waits(started, KAFKA)
+    ready = started.condition("Ready")
+    assert (ready.reason, ready.message) == ("FirstBatch", f"{began}; {KAFKA} (since {stamp(started.time)})")
+    waits(started)
+    assert started.condition("Ready").message == began
+
+
+def test_a_driver_that_is_ready_says_what_it_waits_for_and_stays_ready(healthy):
+    since = healthy.condition("Ready").last_transition_time
+    waits(healthy, KAFKA)
+    ready = healthy.condition("Ready")
+    assert (ready.status, ready.message) == ("True", f"the driver is ready; {KAFKA} (since {stamp(healthy.time)})")
+    assert ready.last_transition_time == since
+    waits(healthy)
+    assert healthy.condition("Ready").message == "the driver is ready"
+
+
+def test_what_the_driver_of_an_earlier_pod_waited_for_is_not_that_of_this_one(started):
+    started.executor(0)
+    waits(started, KAFKA, pod="pod 0")
+    assert started.condition("Ready").message == "the driver's first batch has not finished"
 
 
 def test_pods_that_spark_replaces_after_a_while_are_still_pending(started):

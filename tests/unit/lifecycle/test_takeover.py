@@ -126,6 +126,14 @@ def test_what_the_driver_has_taken_over_counts_as_what_runs(healthy: Cluster) ->
     assert healthy.condition("Degraded").status == "False"
 
 
+def test_a_container_that_starts_again_while_a_version_takes_over_is_no_lost_driver(healthy: Cluster) -> None:
+    new = compared(healthy, CHANGED)
+    report = RunningVersion(pod=healthy.pod["metadata"]["uid"], revision=new, time=stamp(healthy.time))
+    healthy.objects[PLAN]["data"][RUNNING_VERSION_KEY] = report.to_json()
+    healthy.pod_shows(containerStatuses=[{"name": "driver", "state": {"waiting": {"reason": "ContainerCreating"}}}])
+    assert healthy.condition("Ready").reason == "Deploying"
+
+
 def takes_over(cluster: Cluster, text: str) -> str:
     """Let a version take over, and become healthy; return its revision."""
     new = compared(cluster, text)

@@ -180,6 +180,8 @@ def test_a_server_that_does_not_answer_is_named_while_it_is_waited_for_also_in_t
     assert (first.severity, first.title) == (Severity.WARNING, "Waiting for Kafka")
     assert first.reason == "Kafka at b:9092 cannot be reached while reading topic rides, for 14 s so far"
     assert first.remedy == "check bootstrapServers"
+    mute = verdict(*history(), pending=[replace(SILENT, hint="")], timed=timed)
+    assert mute.remedy.startswith("check whether it runs"), "that is not what helps with own code"
 
 
 def test_a_run_that_has_ended_waits_for_nothing():

@@ -68,6 +68,18 @@ def test_the_page_says_that_its_run_has_ended(browser, page):
     browser.open(f"{server.url}/")
     server.close()
     browser.wait_until("document.getElementById('updates').textContent.startsWith('No answer since')")
+    headings = browser.evaluate("[...document.querySelectorAll('main h2')].map((each) => each.textContent)")
+    assert "Keeping up as of 12:00:40 UTC" in headings
+    assert [each for each in headings if not each.endswith(" as of 12:00:40 UTC")] == ["Look up rows"]
+
+
+def test_the_same_verdict_after_answers_that_were_missing_is_not_announced(browser, page):
+    *_, server = page
+    browser.open(f"{server.url}/")
+    browser.evaluate("date('12:00:40')")  # as when no answer comes
+    browser.evaluate("update()")
+    assert browser.evaluate(VERDICT) == "Keeping up"
+    assert browser.evaluate("document.getElementById('announce').textContent") == ""
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -5,6 +5,7 @@ from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.page.charts import nice_top
 from millrace_jobs.page.lookup_box import LookupResult
 from millrace_jobs.page.rendering import render
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.selection.switch import Switch
 from millrace_support.lookups import TableAnswer
 from millrace_support.pages.elements import document, element
@@ -22,6 +23,8 @@ from .runs import (
     page_of,
     view_of,
 )
+
+SILENT = PendingCall(CallKind.SERVER, "Kafka at b:9092", "reading topic rides", 1, 14.0, 14.0)
 
 
 def parsed(*args, **options):
@@ -53,6 +56,74 @@ def test_what_users_write_is_never_markup():
     assert [name for _, attributes in page.elements for name in attributes if name.startswith("on")] == []
     for section in ("verdict", "messages", "lookup"):
         assert "<script>alert('x')</script>" in page.texts[section]
+
+
+def test_the_page_says_how_old_its_figures_are_when_no_batch_has_ended_for_a_while():
+    kept, clock = history(*[a_batch(waiting=0)] * 3)
+    assert dict(view_of(kept, clock).facts)["batch"] == "2"
+    clock.now += 40
+    assert dict(view_of(kept, clock).facts)["batch"] == "2, ended 40 s ago", "Kafka's lag of 0 is not that of now"
+
+
+def test_figures_that_are_older_than_the_page_have_their_time_beside_them():
+    kept, clock = history(*[a_skewed_batch(waiting=0)] * 3)
+    sections = ("charts", "load", "plan", "steps", "state")
+    assert [name for name in sections if "as of" in parsed(kept, clock).texts[name]] == []
+    clock.now += 40
+    page = parsed(kept, clock)
+    assert [name for name in sections if "as of 12:00:06 UTC" in page.texts[name]] == list(sections)
+    kept.ended("drained")
+    assert "as of 12" not in parsed(kept, clock).texts["charts"], "nothing is newer than the figures of a run's end"
+
+
+def test_the_lag_is_unknown_while_a_broker_does_not_answer():
+    kept, clock = history(*[a_batch(waiting=12_345, waiting_in={"trips": 12_345})] * 4)
+    assert "unknown" not in page_of(kept, clock)
+    page = parsed(kept, clock, facts(pending=lambda: (SILENT,)))
+    assert "unknown 12.3k at 12:00:08" in page.texts["charts"]
+    assert "12,345" not in page.texts["state"]
+    words = [attributes["aria-label"] for attributes in page.all("svg") if "aria-label" in attributes]
+    assert "Lag, waiting in the sources, over 4 batches: from 12.3k to 12.3k, now unknown" in words
+    kept.ended("drained")
+    assert "unknown" not in page_of(kept, clock, facts(pending=lambda: (SILENT,)))
+
+
+def test_own_code_that_does_not_return_leaves_the_lag_known():
+    code = PendingCall(CallKind.CODE, "function a:b", "computing", 1, 21.0, 21.0)
+    assert "unknown" not in page_of(*history(a_batch()), facts(pending=lambda: (code,)))
+
+
+def ticks_of(page, chart):
+    """The top of a chart's axis, and what it says of values above."""
+    figure = next(text for text in page.split("<figure")[1:] if f'id="chart-{chart}"' in text)
+    note = figure.partition('class="cut-note">')[2].partition("<")[0]
+    return figure.partition('class="y"')[2].partition("<span>")[2].partition("<")[0], note, figure.count('class="cut"')
+
+
+@pytest.mark.parametrize(
+    ("seconds", "top", "note"),
+    [
+        ([7.0, *[0.3] * 8], "4", ""),
+        ([7.0, *[0.3] * 9], "1", "1 batch above 1 is cut off: 3.5 at 12:00:02"),
+        ([7.0, *[0.3] * 19], "1", "1 batch above 1 is cut off: 3.5 at 12:00:02"),
+        ([8.0, 6.5, *[0.3] * 38], "1", "2 batches above 1 are cut off, up to 4 at 12:00:02"),
+        ([*[0.3] * 19, 7.0], "4", ""),
+        ([*[0.3] * 10, *[7.0] * 8, *[0.3] * 10], "4", ""),
+        ([1.9, *[1.0] * 19], "1", ""),
+    ],
+    ids=[
+        "too few to say",
+        "just enough",
+        "a start",
+        "two batches of a start",
+        "the newest",
+        "an incident",
+        "little more",
+    ],
+)
+def test_batches_of_a_start_do_not_take_the_room_of_all_others(seconds, top, note):
+    page = page_of(*history(*[a_batch(seconds=each, interval=2.0) for each in seconds]))
+    assert ticks_of(page, "utilization") == (top, note, len(note) and int(note[0]))
 
 
 def test_a_page_has_no_style_and_no_script_of_its_own_and_asks_nobody_else():

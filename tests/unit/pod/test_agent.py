@@ -1,10 +1,12 @@
-"""What the driver's agent counts as a sign of life of a batch."""
+"""What the driver's agent counts as a sign of life of a batch, and what it reports of calls that last."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from lab.waiting import wait_until
+from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.pod import agent as module
 from millrace_jobs.pod.agent import Agent
 
@@ -36,3 +38,75 @@ def test_finished_tasks_and_missing_executors_are_signs_of_life(monkeypatch, rea
         agent.stop()
     assert agent.ready == ready
     assert (agent.signs > 0) == is_sign
+
+
+class ConfigMap:
+    """The plan's ConfigMap, as a client of the API server has it."""
+
+    def __init__(self):
+        self.patches, self.data = [], {}
+
+    def patch_namespaced_config_map(self, name, namespace, body, **_):
+        self.patches.append(body["data"])
+        self.data = {key: text for key, text in (self.data | body["data"]).items() if text is not None}
+
+
+def silent(seconds, why=""):
+    return PendingCall(CallKind.SERVER, "Kafka at b:9092", "finding new records", 1, seconds, seconds, why=why)
+
+
+@pytest.fixture
+def held():
+    return ConfigMap()
+
+
+@pytest.fixture
+def reports(held):
+    """A function that reports calls, and returns the sentences on them that the operator then reads."""
+    plans, versions = SimpleNamespace(restores=0), SimpleNamespace(pod="pod 1", report=None)
+    agent = Agent(held, "default", "plan", plans, versions)
+
+    def report(*calls):
+        agent.waits(calls)
+        assert agent._report()
+        return [each.text for each in DriverWaits.from_json(held.data.get(WAITS_KEY, '{"pod": ""}')).waits]
+
+    return report
+
+
+def test_calls_that_last_are_reported_once_while_they_do_and_again_once_it_is_known_why(held, reports):
+    assert (reports(), held.patches) == ([], [])
+    assert reports(silent(11.0)) == ["Kafka at b:9092 has not answered while finding new records"]
+    assert DriverWaits.from_json(held.data[WAITS_KEY]).pod == "pod 1"
+    reports(silent(16.0))
+    assert len(held.patches) == 1, "a message that counts seconds would be a patch every few seconds"
+    why = "Kafka at b:9092 cannot be reached (connection refused) while finding new records"
+    assert reports(silent(21.0, why)) == [why]
+    assert reports(silent(26.0, why)) == [why]
+    assert len(held.patches) == 2
+    assert reports() == []
+    assert held.patches[-1] == {WAITS_KEY: None}
+    reports()
+    assert len(held.patches) == 3
+
+
+def test_a_call_that_lasts_for_another_reason_and_a_further_failure_are_reported_again(reports):
+    for why in ("Kafka at b:9092 cannot be reached", "Kafka at b:9092 refuses the login"):
+        assert reports(silent(21.0, why)) == [why]
+    for cause in ("Kafka at b:9092 cannot be reached", "a file of the input is gone"):
+        again = f"the query was started again because {cause}"
+        assert reports(PendingCall(CallKind.SERVER, "query", "starting again", 1, 0.0, 0.0, why=again)) == [again]
+
+
+def test_a_call_is_reported_however_long_a_note_says_that_it_has_lasted(reports):
+    """User code can write notes with any number."""
+    assert len(reports(silent(1e15))) == 1
+
+
+def test_a_driver_that_does_not_know_its_pod_reports_no_waits():
+    held = ConfigMap()
+    plans, versions = SimpleNamespace(restores=0), SimpleNamespace(pod="", report=None)
+    agent = Agent(held, "default", "plan", plans, versions)
+    agent.waits((silent(11.0),))
+    assert agent._report()
+    assert held.patches == []

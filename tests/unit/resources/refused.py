@@ -405,6 +405,13 @@ REFUSED = [
     (
         "limits.memoryPerPod",
         {"limits": {"memoryPerPod": "4g"}},
+        {"driver__maxMemory": "3g", "executors__maxMemory": "2g"},
+        {"driver__maxMemory": "4g"},
+        "spec.driver.maxMemory: 5120 MiB of memory, with all beside the heap, are more than the 4g",
+    ),
+    (
+        "limits.memoryPerPod",
+        {"limits": {"memoryPerPod": "4g"}},
         {"executors__podTemplate": container("side", image=IMAGE, resources={"limits": {"memory": "64Mi"}})},
         {"executors__podTemplate": container("side", image=IMAGE)},
         "spec.executors.memory: a container without a limit of memory may take more than 4g; "

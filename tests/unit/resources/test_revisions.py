@@ -113,6 +113,27 @@ def test_a_spec_without_look_ups_takes_the_other_fields_that_are_in_place():
     )
 
 
+def test_fields_that_do_not_go_with_a_spec_keep_no_other_part_from_being_taken():
+    healthy = query_of(SMALLEST + "  executors: {memory: 4g, max: 6}\n").spec
+    wanted = query_of(
+        SMALLEST + "  executors: {memory: 1g, maxMemory: 2g, max: 9}\n  scaling: {target: 0.7}\n  suspend: true\n"
+    ).spec
+    taken = with_in_place(healthy, wanted)
+    assert (taken.suspend, taken.scaling.target) == (True, 0.7)
+    assert taken.executors == healthy.executors  # 2g is less than the memory that they have
+
+
+def test_a_part_that_goes_with_the_spec_only_after_another_one_is_taken():
+    entry = "{{start: 0 8 * * *, duration: 1h, minExecutors: {}}}"
+    spec = (
+        "  executors: {{memory: 4g, max: {}}}\n  scaling: {{schedule: [{}]}}\n  driver: {{memory: {}, maxMemory: {}}}\n"
+    )
+    healthy = query_of(SMALLEST + spec.format(8, entry.format(6), "4g", "6g")).spec
+    wanted = query_of(SMALLEST + spec.format(4, entry.format(4), "1g", "2g")).spec
+    taken = with_in_place(healthy, wanted)
+    assert (taken.executors.max, taken.scaling, taken.driver) == (4, wanted.scaling, healthy.driver)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_revision_is_that_of_the_pods_template(name):
     from .cases import objects_of

@@ -12,7 +12,8 @@ from builders import a_query
 from lab.waiting import wait_until
 from millrace_api.model.deployment import SnapshotsSpec
 from millrace_jobs.checkpoint.marker import Marker, Versions
-from millrace_jobs.checkpoint.snapshots import SnapshotReason, names_of_snapshots, snapshots_of, verify
+from millrace_jobs.checkpoint.snapshot_manifest import SnapshotReason
+from millrace_jobs.checkpoint.snapshots import names_of_snapshots, snapshots_of, verify
 from millrace_jobs.run.automatic_snapshots import AutomaticSnapshots, change_of
 from unit.checkpoint.stored import Stored
 

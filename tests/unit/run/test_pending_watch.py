@@ -3,7 +3,10 @@
 import threading
 from dataclasses import replace
 
+import pytest
+
 from lab.waiting import wait_until
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.run.pending_watch import PendingWatch
 
@@ -17,7 +20,7 @@ class Run:
     def __init__(self):
         self.now, self.calls = 1000.0, ()
         self.shown, self.said = [], []
-        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, lambda: self.now)
+        self.watch = PendingWatch(lambda: self.calls, self.shown.append, self.said.append, clock=lambda: self.now)
 
     def look(self, *calls, later=5.0):
         self.now += later
@@ -36,6 +39,48 @@ def test_a_call_is_announced_once_and_shown_while_it_lasts():
     sentence = "the function a:b has not returned for {} s while computing"
     assert run.said == [sentence.format(21)]
     assert run.shown == [[sentence.format(21)], [sentence.format(26)], []]
+
+
+def test_every_look_is_reported_and_why_a_query_starts_again_stands_for_the_calls():
+    reported, calls = [], [(), (SILENT,), ()]
+    watch = PendingWatch(lambda: calls.pop(0), lambda _: None, lambda _: None, report=reported.append)
+    for _ in range(3):
+        watch.look()
+    assert reported == [[], [SILENT], []]
+    failing, calls = MillraceError(Problem("Kafka at b:9092 cannot be reached", "start it")), [(SILENT,), (STUCK,), ()]
+    ignored = [lambda _: None] * 2
+    watch = PendingWatch(lambda: calls.pop(0), *ignored, report=reported.append, failing=lambda: failing)
+    for _ in range(3):
+        watch.look()
+    *_, silent, (again,), (still,) = reported
+    assert silent == [SILENT]
+    assert again.reason == "the query was started again because Kafka at b:9092 cannot be reached"
+    assert still == again
+
+
+def test_own_code_is_reported_once_it_has_lasted_for_minutes():
+    reported, stuck = [], replace(STUCK, seconds=120.0, all_seconds=120.0)
+    calls = [(STUCK,), (replace(stuck, all_seconds=119.0), SILENT), (stuck,)]
+    watch = PendingWatch(lambda: calls.pop(0), lambda _: None, lambda _: None, report=reported.append)
+    for _ in range(3):
+        watch.look()
+    assert reported == [[], [SILENT], [stuck]]
+
+
+def test_the_report_is_taken_back_when_the_batches_end(monkeypatch):
+    monkeypatch.setattr("millrace_jobs.run.pending_watch.LOOK_SECONDS", 0.01)
+    reported = []
+    with PendingWatch(lambda: (SILENT,), lambda _: None, lambda _: None, report=reported.append):
+        wait_until(lambda: reported)
+    assert (reported[0], list(reported[-1])) == ([SILENT], [])
+
+
+def test_a_report_that_fails_stops_no_announcement():
+    said = []
+    watch = PendingWatch(lambda: (STUCK,), lambda _: None, said.append, report=lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        watch.look()
+    assert len(said) == 1
 
 
 def test_the_attempts_of_a_task_are_one_message():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -7,6 +8,7 @@ from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Settings
 from millrace_operator.scaling.shape import Shape
 from millrace_operator.scaling.zones import LoadDriver, Zone
+from millrace_research.arena.scenarios import ScenarioSetting, synthetic
 from millrace_research.arena.simulation.cluster import ClusterProfile
 from millrace_research.arena.simulation.job import JobProfile, Noise
 from millrace_research.arena.simulation.traces import constant, ramp, spike, step
@@ -133,6 +135,16 @@ def test_a_constant_load_with_noise_is_left_alone_once_its_plan_fits():
         executors = [rescale.after.executors for rescale in result.rescales]
         assert len(executors) <= 2
         assert executors == sorted(executors) or executors == sorted(executors, reverse=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_other_tasks_are_tried_before_executors_are_added_while_batches_are_in_time(seed):
+    """A job that begins with tasks for the largest plan, which leave a fifth of its few cores idle."""
+    scene = synthetic("constant", ScenarioSetting(seed=seed))
+    _, policy = run(replace(scene, trace=scene.trace.between(0, 900)), seed)
+    assert [(decision.reason, decision.plan.executors) for decision in policy.changes] == [
+        (Reason.RESHAPE, scene.initial.executors)
+    ]
 
 
 def test_a_growing_load_gets_executors_before_they_are_missing():

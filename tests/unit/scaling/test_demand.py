@@ -85,10 +85,12 @@ def test_longer_use_restarts_the_delay():
     assert demand.largest(200, 180.0) is None
 
 
-def test_a_demand_is_unknown_while_it_falls():
+def test_a_demand_falls_while_its_largest_is_that_of_the_beginning():
     falling = underused(Demand(180.0), lambda now: 3e4 if now < 40 else 1e4)
-    assert falling.largest(200, 180.0) is None
+    assert falling.falling(200, 180.0)
+    assert falling.largest(200, 180.0) == 3e4
     underused(falling, lambda now: 1e4, since=205, until=240)
+    assert not falling.falling(240, 180.0)
     assert falling.largest(240, 180.0) == 1e4
 
 

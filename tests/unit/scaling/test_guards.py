@@ -2,10 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from millrace_operator.scaling.decision import steps
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.limits import Limit, Limits
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard, Mode, Settings
+from millrace_operator.scaling.decision.steps import SMALL
 from millrace_operator.scaling.shape import Shape
 from unit.scaling.deciding import BOUNDS, HandMade
 
@@ -203,6 +205,27 @@ def test_scale_in_is_delayed():
     assert before[-1].reason is Guard.SCALE_IN_DELAYED
     assert job.until(mind).reason is Reason.SCALE_IN
     assert HandMade(**IDLE).until(scaler(Guard.SCALE_IN_DELAYED)).time < 100
+
+
+def released_while_it_falls():
+    """The seconds after which executors leave a job whose rate falls to a tenth within 15 minutes, and their share."""
+    mind, job = scaler(), calm(plan=Shape(8, 16, 16), rate=80_000.0)
+    job.steps(mind, 30)
+    since, decision = job.now, None
+    while job.now < since + 900 and not (decision and decision.changed):
+        job.rate = 80_000.0 * (1 - 0.9 * (job.now - since) / 900)
+        decision = job.step(mind)
+    return job.now - since, 1 - job.plan.executors / 8
+
+
+def test_a_load_that_still_falls_is_followed_only_by_releases_that_are_worth_a_step_of_their_own(monkeypatch):
+    seconds, share = released_while_it_falls()
+    assert seconds < 800
+    assert share >= SMALL
+    monkeypatch.setattr(steps, "SMALL", 0.0)
+    sooner, less = released_while_it_falls()
+    assert sooner < seconds
+    assert less < SMALL
 
 
 def test_scale_in_is_limited():

@@ -9,7 +9,8 @@ from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Guard
 from millrace_operator.scaling.observation import NoAnswer, NoAnswerReason, Observation
-from millrace_operator.scaling.shape import Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
+from millrace_research.arena.simulation.job import JobProfile
 from millrace_research.arena.simulation.metrics import Fault, FaultyTime, MetricsProfile
 from millrace_research.arena.simulation.traces import steps
 from unit.scaling.deciding import BOUNDS, SETTINGS, HandMade, run, scenario
@@ -59,6 +60,14 @@ def test_a_load_that_returns_gets_its_executors_back_and_every_record_is_compute
 def test_a_job_that_has_not_learned_anything_is_released_too():
     quiet = steps([900_000.0, 0.0], [0.0, 15.0], 900.0)
     found, _ = run(scenario(quiet, initial=Shape(8, 16, 16)))
+    assert executors_at(found, quiet.duration) == 1
+
+
+def test_a_job_is_released_whose_batches_would_take_too_long_on_any_number_of_executors():
+    """As on a busy machine, or with an interval that is too short: a prediction of W means nothing where no batch runs."""
+    quiet = steps([100.0, 0.0], [0.0, 200.0], 900.0)
+    bounds = Bounds(Range(1, 2), Range(1, 64), Range(1, 8), executor_cores=1)
+    found, _ = run(scenario(quiet, initial=Shape(2, 8, 2), bounds=bounds, job=JobProfile(fixed=4.0)))
     assert executors_at(found, quiet.duration) == 1
 
 

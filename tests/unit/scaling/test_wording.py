@@ -38,6 +38,9 @@ OUTCOME = ChangeOutcome(Change(0.0, BEFORE, AFTER, 4e4, None), 2.62, 1.6, 2.6)
          "W was 0.40 (batches took 0.80 s, the interval is 2 s), and 41,000 records/s arrive, 50% less than at the "
          f"last change: 2/8/2 -> 3/12/2 is the cheapest plan with W under 0.85 {PREDICTED}; fixed costs take longer "
          "than any stage."),
+        (replace(OUT, plan=BEFORE, reason=Reason.STABLE, inputs=replace(INPUTS, arrival=432.0, growth=20.62, demand=0.0)),
+         "W was 1.31 (batches took 2.62 s, the interval is 2 s), and 432 records/s arrive, up from 20 at the last "
+         "change: 2/8/2 stays, since it fits the load."),
         (replace(OUT, inputs=replace(INPUTS, growth=None, lag=5000.0, demand=52_000.0)),
          f"{OVER}, while 5,000 wait; the plan is for 52,000: 2/8/2 -> 3/12/2 is the cheapest plan with W under 0.90 "
          f"{PREDICTED}; combine is the bottleneck."),

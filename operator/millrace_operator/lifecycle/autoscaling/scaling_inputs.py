@@ -15,6 +15,7 @@ from datetime import datetime
 from millrace_api.model.dedicated import dedicated_obstacle
 from millrace_api.model.deployment import Placement, PlacementSetting, ScalingMode
 from millrace_api.model.plan import Plan
+from millrace_api.model.schedule import scheduled_minimum
 from millrace_api.model.streamquery import Annotation, Spec
 
 from ...resources.bandwidth import executor_network
@@ -119,6 +120,7 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
         dedicated=plan.placement is Placement.DEDICATED,
         replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
         applied_epoch=None if observed.applied is None else observed.applied.epoch,
+        scheduled_minimum=scheduled_minimum(spec.scaling.schedule, now),
     )
 
 

@@ -197,6 +197,15 @@ def failed_runs(pod: Manifest, role: str = DRIVER) -> list[Attempt]:
     return found if lost is None or (found and lost.reason != FailureClass.LOST_NODE) else [lost]
 
 
+def exceeded_limit(pod: Manifest, run: str, role: str = DRIVER) -> bool:
+    """Return whether Kubernetes ended a run, as ``failed_runs`` has it, since its container exceeded its limit."""
+    return any(
+        ended is not None and ended.get("reason") == "OOMKilled" and _run_of(ended, state) == run
+        for state in states(pod, role)
+        for ended in (state.get("lastState", {}).get("terminated"), state.get("state", {}).get("terminated"))
+    )
+
+
 def blocked(pod: Manifest, now: datetime, role: str = DRIVER) -> tuple[FailureClass, str] | None:
     """Return why a pod cannot start, or why it does not end; None if neither is the case.
 
@@ -252,9 +261,14 @@ def _waits_for_others(state: Mapping[str, Any]) -> bool:
 
 
 def _attempt(ended: Mapping[str, Any], state: Mapping[str, Any]) -> Attempt:
-    run = ended.get("containerID") or f"{state['name']} {ended.get('startedAt', '')}"
     failure, message = _classify(ended, state["name"])
-    return Attempt(time=ended["finishedAt"], run=run, reason=failure.value, message=shortened(message))
+    return Attempt(
+        time=ended["finishedAt"], run=_run_of(ended, state), reason=failure.value, message=shortened(message)
+    )
+
+
+def _run_of(ended: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    return ended.get("containerID") or f"{state['name']} {ended.get('startedAt', '')}"
 
 
 def _classify(ended: Mapping[str, Any], role: str) -> tuple[FailureClass, str]:

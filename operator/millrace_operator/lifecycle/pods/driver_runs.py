@@ -9,11 +9,13 @@ from itertools import takewhile
 from millrace_api.model.status import Attempt, ConditionStatus, ConditionType, FailureClass
 
 from ...resources.names import Manifest
-from ..conditions import condition_of, format_time, parse_time
+from ..conditions import ReadyReason, condition_of, format_time, parse_time
 from ..observed_query import ObservedQuery
 from .driver_health import failed_runs, healthy_from, restart_policy_of, retry_at
 
 POD_MISSING = "the driver's pod is missing: see the events of its StatefulSet"
+
+DRIVER_LOST = "the driver's pod was deleted, or lost with its node, and another one goes on from the checkpoint"
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,22 @@ def pod_missing_since(observed: ObservedQuery, wanted: str, failed: FailedRuns) 
     changed = None if status.revision_time is None else parse_time(status.revision_time)
     times = (parse_time(progress.last_transition_time), changed, failed.due)
     return max(each for each in times if each is not None)
+
+
+def is_lost(observed: ObservedQuery) -> bool:
+    """Return whether the driver's pod went away while it ran, not by the operator, and its successor does not run yet.
+
+    The status has no trace of a pod that is gone but the reason of Ready, so that goes on until another one applies.
+    A successor that is found in its place is known by its start: that of a pod never changes, and a new pod has none.
+    """
+    ready = condition_of(observed.status, ConditionType.READY)
+    if ready is None or ready.reason not in (ReadyReason.RUNNING, ReadyReason.FIRST_BATCH, ReadyReason.DRIVER_LOST):
+        return False
+    pod, before = observed.driver_as_created, observed.status.driver
+    if ready.reason == ReadyReason.DRIVER_LOST or pod is None or "deletionTimestamp" in pod["metadata"]:
+        return True
+    began = None if before is None else before.start_time
+    return began is not None and pod.get("status", {}).get("startTime") != began
 
 
 def _not_later(attempt: Attempt, now: datetime) -> Attempt:

@@ -16,7 +16,7 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR, ROLE_LABEL
 from ...resources.names import Manifest
 from ...telemetry.contract import EXECUTOR_FAILED
 from ..conditions import DegradedReason, parse_time
-from .driver_health import created, failed_runs, states
+from .driver_health import created, exceeded_limit, failed_runs, states
 
 WINDOW = timedelta(minutes=10)
 """Time for which a failure counts."""
@@ -32,12 +32,16 @@ MOST_KEPT = 100
 
 
 class FailedExecutor(NamedTuple):
-    """An executor that failed: the uids of its pod and of its driver's, when it was created, and how it ended."""
+    """An executor that failed: the uids of its pod and of its driver's, when it was created, and how it ended.
+
+    ``over_limit`` is whether its container exceeded its memory limit.
+    """
 
     uid: str
     driver: str
     created: datetime
     attempt: Attempt
+    over_limit: bool = False
 
     @classmethod
     def of(cls, pod: Manifest) -> FailedExecutor | None:
@@ -54,7 +58,7 @@ class FailedExecutor(NamedTuple):
         if attempt.reason == FailureClass.OTHER:
             attempt = attempt.model_copy(update={"reason": EXECUTOR_FAILED})
         driver = next((each["uid"] for each in metadata.get("ownerReferences", ()) if each["kind"] == "Pod"), "")
-        return cls(metadata["uid"], driver, created(pod), attempt)
+        return cls(metadata["uid"], driver, created(pod), attempt, exceeded_limit(pod, attempt.run, EXECUTOR))
 
 
 def recent_failures(failed: Iterable[FailedExecutor], driver: Manifest | None, now: datetime) -> list[FailedExecutor]:

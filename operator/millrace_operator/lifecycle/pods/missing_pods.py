@@ -8,7 +8,7 @@ is asked while no pod is missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from ...resources.pods import made_executor
 from ..observed_query import ObservedQuery, RefusedPods
 from ..refusals import FIRST_PAUSE, LONGEST_PAUSE, RefusedError
 from .driver_health import ready_since, started_at
+from .out_of_memory import memory_in_force
 
 MISSING_AFTER = timedelta(seconds=5)
 """Time for which a pod must be missing before it is asked about: most are created in less."""
@@ -73,7 +74,8 @@ def missing_pods(observed: ObservedQuery, spec: Spec | None, defaults: PodDefaul
 
 def expected_executor(observed: ObservedQuery, spec: Spec, defaults: PodDefaults) -> Manifest:
     """Return the pod of a further executor, as far as it is known before it exists."""
-    return made_executor(observed.query_with(spec), observed.owner, defaults)
+    of_query = replace(defaults, raised=memory_in_force(observed, spec))
+    return made_executor(observed.query_with(spec), observed.owner, of_query)
 
 
 def _of_set(owner: Owner, stateful_set: Manifest, name: str) -> Manifest:

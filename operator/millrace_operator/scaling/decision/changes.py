@@ -78,12 +78,16 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangeOutcome:
-    """The outcome of a change: batch seconds predicted ``without`` it, ``predicted`` with it, and ``observed``."""
+    """The outcome of a change: batch seconds predicted ``without`` it, ``predicted`` with it, and ``observed``.
+
+    ``rate`` is how many records per second arrived by then; None if it is unknown.
+    """
 
     change: Change
     without: float
     predicted: float
     observed: float
+    rate: float | None = None
 
     @staticmethod
     def from_json(saved: Mapping[str, Any]) -> ChangeOutcome:
@@ -99,13 +103,16 @@ class ChangeOutcome:
     def helped(self) -> bool:
         """Whether batches gained a good part of what was predicted; true if there was little to gain.
 
-        Other tasks on as many executors cost nothing, so they helped if they did no harm.
+        Other tasks on as many executors cost nothing, so they helped if they did no harm. Once the load has grown, harm
+        looks like what more records take, and a return to the tasks before would cost time in which the load grows
+        further.
         """
         change, gain = self.change, self.without - self.predicted
         if change.undoes or change.after.executors < change.before.executors or gain < LEAST_JUDGED_GAIN * self.without:
             return True
         if change.after.executors == change.before.executors:
-            return self.observed <= self.without * HARM
+            grown = self.rate is not None and self.rate > change.rate * SIMILAR
+            return grown or self.observed <= self.without * HARM
         return self.without - self.observed >= HELPFUL * gain
 
 
@@ -232,7 +239,9 @@ class ChangeMemory:
         """Return the seconds since the last executor arrived while others are missing; None if none is missing."""
         return None if self._short_since is None else now - self._short_since
 
-    def observe(self, seen: Observation, now: float, grace: int, judged: int) -> ChangeOutcome | None:
+    def observe(
+        self, seen: Observation, now: float, grace: int, judged: int, arrival: float | None = None
+    ) -> ChangeOutcome | None:
         """Record batches; return the outcome of the last change once ``judged`` batches after its ``grace`` are over.
 
         The time that earlier batches take beyond what they should under either plan is the downtime of the change.
@@ -257,9 +266,8 @@ class ChangeMemory:
         self._downtimes.append(self._lost)
         rows = statistics.median(rows for rows, _ in self._after)
         without, predicted = (line.at(rows) for line in change.expected)
-        self.outcome = ChangeOutcome(
-            change, without, predicted, statistics.median(seconds for _, seconds in self._after)
-        )
+        observed = statistics.median(seconds for _, seconds in self._after)
+        self.outcome = ChangeOutcome(change, without, predicted, observed, arrival)
         return self.outcome
 
     def settled(self, batches: int) -> bool:

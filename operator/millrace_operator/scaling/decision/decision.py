@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """A step did not help and is taken back."""
     OUT_OF_BOUNDS = "OutOfBounds"
     """The plan was outside the bounds, which have changed."""
+    SCHEDULED = "Scheduled"
+    """The plan has the minimum of executors that spec.scaling.schedule asks for now."""
     TO_DEDICATED = "ToDedicated"
     """With placement Auto: replicas in pods of their own are expected to take fewer cores than the batch does."""
     TO_INLINE = "ToInline"
@@ -63,6 +65,7 @@ class Situation:
         replicas_ready: such pods that are ready; None if unknown.
         applied_epoch: epoch of the last plan that the driver has acknowledged; None before the first.
         quota_reason: which quota allows no more executors, and why; may be empty.
+        scheduled_minimum: executors that the user's schedule asks for at ``now``; 0 if it asks for none.
     """
 
     now: float
@@ -78,6 +81,15 @@ class Situation:
     replicas_ready: int | None = None
     applied_epoch: int | None = None
     quota_reason: str = ""
+    scheduled_minimum: int = 0
+
+    @property
+    def minimum_now(self) -> int:
+        """The executors of the schedule, as far as the quota and a pause of scaling out allow them."""
+        least = self.scheduled_minimum
+        if self.executors_quota is not None:
+            least = min(least, self.executors_quota)
+        return min(least, self.plan.executors) if self.scale_out_paused else least
 
     @property
     def exceeds_quota(self) -> bool:
@@ -198,6 +210,8 @@ def sentence(decision: Decision, settings: Settings) -> str:
         return f"Nothing is decided, since the metrics cannot be relied on ({decision.detail})."
     if decision.reason is Reason.OUT_OF_BOUNDS:
         return f"{_arrow(decision)}, since the bounds have changed."
+    if decision.reason is Reason.SCHEDULED:
+        return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail}."
     if decision.reason is Reason.UNDONE and decision.outcome is not None:
         return f"{_arrow(decision)}: {_no_help(decision.outcome)}."
     return f"{observed_load(decision)}: {_conclusion(decision, settings)}."
@@ -246,7 +260,8 @@ def observed_load(decision: Decision) -> str:
     text = f"W was {inputs.utilization:.2f} (batches took {seconds:.2f} s, the interval is {inputs.interval:g} s)"
     text += f", and {inputs.arrival:,.0f} records/s arrive"
     if inputs.growth is not None and abs(inputs.growth) >= 0.005:
-        text += f", {abs(inputs.growth):.0%} {'more' if inputs.growth > 0 else 'less'} than at the last change"
+        share = f"{abs(inputs.growth):.0%} {'more' if inputs.growth > 0 else 'less'} than"
+        text += f", {from_before(inputs) or share} at the last change"
     if inputs.at_arrival > inputs.batches_at_arrival:
         text += f", which take {inputs.at_arrival:.0%} of the replicas' time"
     if inputs.lag:
@@ -254,6 +269,17 @@ def observed_load(decision: Decision) -> str:
     if inputs.demand > inputs.arrival * 1.005:
         text += f"; the plan is for {inputs.demand:,.0f}"
     return text
+
+
+def from_before(inputs: Inputs) -> str:
+    """Return what an arrival rate has grown from, as ``up from 20``; empty unless it has more than doubled.
+
+    Above that, a share says less and less: a query that was changed before its records came has grown by 2062%.
+    """
+    if inputs.growth is None or inputs.growth <= 1:
+        return ""
+    before = inputs.arrival / (1 + inputs.growth)
+    return f"up from {before:,.0f}" if before >= 10 else f"up from {before:.2g}"
 
 
 def _arrow(decision: Decision) -> str:

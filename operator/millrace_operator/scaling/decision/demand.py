@@ -75,13 +75,14 @@ class Demand:
     def largest(self, now: float, delay: float) -> float | None:
         """Return the largest rate that was required within the last ``delay`` seconds.
 
-        None if the job was not underused for that long. Also None if the largest was at the beginning, because it will
-        soon be less.
+        None if the job was not underused for that long.
         """
-        if self._since is None or now - self._since < delay:
-            return None
+        return None if self._since is None or now - self._since < delay else self._largest_since(now - delay)
+
+    def falling(self, now: float, delay: float) -> bool:
+        """Return whether the largest rate of the last ``delay`` seconds was at their beginning, and will be less."""
         whole, later = (self._largest_since(now - share * delay) for share in (1.0, _LATER))
-        return whole if later >= whole * _FALLING else None
+        return later < whole * _FALLING
 
     def _largest_since(self, time: float) -> float:
         return max(required for slot, required in self._largest if slot >= time // self._width)

@@ -77,7 +77,7 @@ class Learned:
         self.demand.add(seen)
         self.keeping_up.add(seen, situation.plan, self.demand, self.calibration)
         self._learn_serial(seen)
-        outcome = self.memory.observe(seen, situation.now, self._settings.grace, self.judged)
+        outcome = self.memory.observe(seen, situation.now, self._settings.grace, self.judged, self.demand.level)
         if outcome is not None and not outcome.helped:
             self.memory.failed(outcome, situation.now)
         return outcome

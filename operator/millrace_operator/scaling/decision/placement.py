@@ -225,7 +225,7 @@ class PlacedScaler:
             return "no batch has a route stage"
         if weighed.route_share < ROUTE_SHARE:
             return f"the route stage takes {weighed.route_share:.0%} of a batch, less than {ROUTE_SHARE:.0%}"
-        low = self._scaler.bounds.executors.low
+        low = self._scaler.bounds.with_minimum(situation.minimum_now).executors.low
         if inputs.at_arrival <= self.settings.target and weighed.inline.executors <= low:
             return f"the minimum of executors, {low}, is enough Inline"
         worth = WORTH if given_up is None else WORTH_AGAIN

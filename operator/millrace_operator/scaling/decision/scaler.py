@@ -20,7 +20,7 @@ from ..zones import Zone
 from .changes import Change, Line
 from .decision import Decision, Inputs, Reason, Situation, held, sentence
 from .learned import Expected, Learned
-from .limits import limits
+from .limits import counted, limits, quota_limit
 from .search import SPEEDUP, predicted
 from .settings import Guard, Mode, Settings
 from .steps import Case, careful, make_do, scale_in, scale_out, undo
@@ -65,10 +65,12 @@ class Scaler:
         now, shape = situation.now, situation.plan
         if self.settings.mode is Mode.OFF:
             return Decision(now, shape, shape, Reason.OFF)
-        nearest = self.bounds.nearest(shape)
         carried_out = self.settings.mode is Mode.ACTIVE and not situation.paused
-        if nearest != shape and carried_out and Guard.BOUNDS in self.settings.guards:
-            return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
+        if carried_out and Guard.BOUNDS in self.settings.guards:
+            if (nearest := self.bounds.nearest(shape)) != shape:
+                return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
+            if (nearest := self._bounds_now(situation).nearest(shape)) != shape:
+                return self._scheduled(situation, nearest)
         if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
             answer = answer.without(OF_PODS)
         if answer is not None and self.bounds.dedicated and answer.dedicated_lag_rows is None:
@@ -84,14 +86,19 @@ class Scaler:
 
     def _case(self, seen: Observation, situation: Situation, expected: Expected) -> Case:
         """Return what the decision depends on, of a job at which so many records per second are expected."""
-        settings, learned, demand = self.settings, self._learned, self._learned.demand
+        settings, learned, demand, bounds = (
+            self.settings,
+            self._learned,
+            self._learned.demand,
+            self._bounds_now(situation),
+        )
         keeping_up, memory = learned.keeping_up, learned.memory
         delay = settings.scale_in_delay if Guard.SCALE_IN_DELAYED in settings.guards else 0.0
         largest = demand.largest(situation.now, delay)
         before = None if memory.change is None else memory.change.rate
         return Case(
             settings=settings,
-            bounds=self.bounds,
+            bounds=bounds,
             situation=situation,
             learned=learned,
             inputs=Inputs(
@@ -107,16 +114,28 @@ class Scaler:
             ),
             expected=expected.rate,
             target=min(max(keeping_up.safe, settings.target - settings.step / 2), settings.target),
-            limits=limits(settings, self.bounds, memory, situation, max(expected.required, largest or 0.0)),
+            limits=limits(settings, bounds, memory, situation, max(expected.required, largest or 0.0)),
             largest=largest,
+            falling=delay > 0 and demand.falling(situation.now, delay),
         )
+
+    def _bounds_now(self, situation: Situation) -> Bounds:
+        """Return the bounds, with the minimum that the schedule asks for."""
+        return self.bounds.with_minimum(situation.minimum_now)
+
+    def _scheduled(self, situation: Situation, plan: Shape) -> Decision:
+        """Decide on the minimum that the schedule asks for; a quota that allows less is the guard."""
+        detail, guard = f"{counted(situation.scheduled_minimum)} now", Guard.BOUNDS
+        if situation.minimum_now < situation.scheduled_minimum:
+            detail, guard = f"{detail}, and {quota_limit(situation)}", Guard.QUOTA
+        return Decision(situation.now, situation.plan, plan, Reason.SCHEDULED, guard, detail=detail)
 
     def _choose(self, case: Case) -> Decision:
         """Wait, make do with the ready executors, scale out, or scale in: the first of these that applies."""
         keeping_up, memory = case.learned.keeping_up, case.learned.memory
         waiting = memory.short_for(case.situation.now)
         lasting = waiting is not None and waiting > self.settings.patience
-        fewer = max(case.situation.executors_ready, self.bounds.executors.low) < case.situation.plan.executors
+        fewer = max(case.situation.executors_ready, case.bounds.executors.low) < case.situation.plan.executors
         if lasting and fewer and case.on(Guard.CLUSTER):
             return make_do(case)
         if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not case.settled):

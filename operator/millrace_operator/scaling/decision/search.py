@@ -31,6 +31,9 @@ REPLICAS = "replicas"
 ALIKE = 0.03
 """Share by which the W of two shapes may differ for both to be equally good."""
 
+WAITING = 0.08
+"""Share by which W may be higher than with the best tasks, if batches are shorter until new executors are there."""
+
 WIDE = 0.4
 """Largest share by which the upper end of an interval may exceed the prediction when cores are released."""
 
@@ -171,14 +174,11 @@ class Search:
         """Return the best candidate among those with the fewest cores; None if there are no candidates.
 
         Ties go to a W that is about the lowest, then to the fewest changes of parallelism and replicas, then to changes
-        only of what the drivers ask for. While batches still fit the interval, W is compared as it will be until new
-        executors arrive: afterwards it is low enough with all of these.
+        only of what the drivers ask for.
         """
         if not among.any():
             return None
-        equals = np.flatnonzero(among & (self.cores == self.cores[among].min())).tolist()
-        waits = self.executors[equals[0]] > self.executors[0] and self.middle[0] <= 1 and self.fits[equals].all()
-        return self._best(equals, self._meanwhile(equals) if waits else self.cautious[equals], drivers)
+        return self._lowest(np.flatnonzero(among & (self.cores == self.cores[among].min())).tolist(), drivers)
 
     def proportional(self, among: Mask) -> int:
         """Return the cheapest candidate that suffices if cores have their usual effect, or the largest if none does.
@@ -187,11 +187,14 @@ class Search:
         """
         enough = among & (self.usual <= self.need.mean - TRIAL_MARGIN)
         cores = self.cores[enough].min() if enough.any() else self.cores[among].max()
-        return self._lowest(among & (self.cores == cores))
+        return self._lowest(np.flatnonzero(among & (self.cores == cores)).tolist())
 
     def surest(self, among: Mask) -> int | None:
         """Return the candidate with the lowest W; None if there are no candidates."""
-        return self._lowest(among) if among.any() else None
+        if not among.any():
+            return None
+        equals = np.flatnonzero(among).tolist()
+        return self._best(equals, self.cautious[equals], frozenset())
 
     def nearest(self, among: Mask) -> int:
         """Return the best of candidates that all miss the need: one with a low W for few cores.
@@ -207,7 +210,7 @@ class Search:
         cheaper = self.cores < self.cores[index]
         if not cheaper.any():
             return None
-        return self._lowest(cheaper & (self.cores == self.cores[cheaper].max()))
+        return self._lowest(np.flatnonzero(cheaper & (self.cores == self.cores[cheaper].max())).tolist())
 
     def _meanwhile(self, indices: list[int]) -> Vector:
         """Return batch seconds with the candidates' parallelism and replicas, but only the present executors."""
@@ -215,9 +218,17 @@ class Search:
         shapes = [Shape(executors, self.shapes[i].parallelism, self.shapes[i].replicas) for i in indices]
         return self._model.predict(shapes, self.need.load).seconds
 
-    def _lowest(self, equals: Mask) -> int:
-        indices = np.flatnonzero(equals).tolist()
-        return self._best(indices, self.cautious[indices], frozenset())
+    def _lowest(self, indices: list[int], drivers: frozenset[LoadDriver] = frozenset()) -> int:
+        """Return the candidate with about the lowest W, and of these, with the lowest until new executors are there.
+
+        A plan is carried out at once, with the executors that are there: tasks that fill fourteen cores evenly may take
+        another wave on ten.
+        """
+        lowest = self.cautious[indices]
+        if not (self.executors[indices] > self.executors[0]).all():
+            return self._best(indices, lowest, drivers)
+        near = [index for index, value in zip(indices, lowest, strict=True) if value <= lowest.min() * (1 + WAITING)]
+        return self._best(near, self._meanwhile(near), drivers)
 
     def _best(self, indices: list[int], rank: Vector, drivers: frozenset[LoadDriver]) -> int:
         alike = [index for index, value in zip(indices, rank, strict=True) if value <= rank.min() * (1 + ALIKE)]

@@ -33,6 +33,7 @@ class Case:
         target: W that plans are made for; below the setting if batches vary much.
         limits: limits on the plans to choose from.
         largest: the largest recent demand, records per second; None if it is not known for long enough.
+        falling: whether demand still falls, so that the largest will soon be less.
     """
 
     settings: Settings
@@ -44,6 +45,7 @@ class Case:
     target: float
     limits: Limits
     largest: float | None
+    falling: bool
 
     @cached_property
     def zone(self) -> Zone:
@@ -173,7 +175,7 @@ load.
 """
 
 SMALL = 0.3
-"""Share of the cores that is not worth a second change."""
+"""Share of the cores that is not worth a change while demand falls, or a second change soon after one."""
 
 
 def scale_out(case: Case) -> Decision:
@@ -201,6 +203,9 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     untried = allowed & (search.executors > case.tried.high)
     if case.serial_exceeds:  # neither a trial nor a model that hopes for the best can change that
         return Reason.AT_CAPACITY, search.nearest(allowed)
+    reshaped = _reshaped(case, search, allowed)
+    if reshaped is not None:
+        return Reason.RESHAPE, reshaped
     certain = search.cheapest(likely & search.fits, case.drivers)
     if certain is None and untried.any() and (case.urgent or likely.any()):
         return Reason.TRIAL, search.proportional(untried)
@@ -210,6 +215,17 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     if best == 0:
         return Reason.STABLE, best
     return Reason.SCALE_OUT if search.cores[best] > search.cores[0] else Reason.RESHAPE, best
+
+
+def _reshaped(case: Case, search: Search, allowed: Mask) -> int | None:
+    """Return the best tasks for the present executors if they are predicted to be enough, with room to spare.
+
+    They need not be certain to be enough: while batches are in time, it costs no executor to try them.
+    """
+    if search.fits[0] or case.inputs.at_arrival > 1 or case.learned.keeping_up.falling_behind:
+        return None
+    same: Mask = (search.cores == search.cores[0]) & (search.executors == search.executors[0])
+    return search.surest(allowed & same & (search.middle <= search.need.mean - case.settings.step / 2))
 
 
 def _likeliest(case: Case, search: Search, likely: Mask) -> int | None:
@@ -225,6 +241,9 @@ def scale_in(case: Case) -> Decision:
 
     The margin keeps the smaller plan from being too small at once. Nothing is released if the saving would not repay
     the downtime of the change within the time for which less has been enough.
+
+    While demand still falls, only a release that saves much is made, so that there is not one step after another. If it
+    has fallen to less than half within that time, the fall is soon over, and one step is enough.
 
     A job at rest goes to its minimum in one step: nothing waits for it, so that a prediction need not be certain.
     """
@@ -245,6 +264,9 @@ def scale_in(case: Case) -> Decision:
         limit = case.limits.broken(search.shapes[wanted])
         return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
     saved = 1 - search.cores[best] / search.cores[0]
+    sudden = case.inputs.arrival < case.largest / 2
+    if case.falling and (saved < SMALL or sudden) and not case.at_rest:
+        return _explained(case.stay(Guard.SCALE_IN_DELAYED), case, search, best)
     if steady and case.since_change < LONG * delay and saved < SMALL:
         return _explained(case.stay(Guard.FLAPPING), case, search, best)
     underused_for = case.learned.demand.underused_for(case.situation.now)
@@ -254,12 +276,14 @@ def scale_in(case: Case) -> Decision:
 
 
 def _certain(case: Case, search: Search) -> Mask:
-    """Return the candidates with fewer cores that certainly meet the need.
+    """Return the candidates with fewer cores that certainly meet the need; at rest, all of them, as no batch runs.
 
     If batches never ran on so few executors, W must also be at most the target when cores have their usual effect.
     """
     fewer: Mask = search.cores < search.cores[0]
-    if case.at_rest or not case.on(Guard.UNCERTAIN):
+    if case.at_rest:
+        return fewer
+    if not case.on(Guard.UNCERTAIN):
         return fewer & search.likely
     known: Mask = (search.executors >= case.tried.low) | (search.usual <= case.settings.target)
     return fewer & search.fits & ~search.wide & known

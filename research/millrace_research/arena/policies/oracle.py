@@ -73,6 +73,8 @@ class Batches:
         seconds: time of that batch, of the same shape.
         warming, draining: the same on new executors, and while others drain.
         starting: mean seconds from the request for an executor until it is ready.
+        interval: seconds of a batch interval.
+        core_seconds: core-seconds of each number of executors over an interval, shape (sizes,).
         paid: core-seconds of a change, from one number of executors, in rows, to another.
     """
 
@@ -95,8 +97,8 @@ class Batches:
         self.seconds = bare * factors + delays
         self.warming = self.seconds + cluster.warm_up_seconds * (rows > 0)[:, None]
         self.draining = self.seconds + np.maximum(bare - fixed, 0.0) * factors * cluster.drain_slowdown
-        self._interval = interval
-        self._core_seconds = interval * self.executors * scenario.bounds.executor_cores
+        self.interval = interval
+        self.core_seconds = interval * self.executors * scenario.bounds.executor_cores
         self.starting = cluster.start_seconds * math.exp(cluster.start_scatter**2 / 2)
         added = np.subtract.outer(-self.executors, -self.executors)  # from a row to a column
         paid = np.where(added > 0, added * self.starting, -added * cluster.drain_seconds)
@@ -122,9 +124,9 @@ class Batches:
         cost = np.zeros(len(sizes))
         for number in range(len(self.rows)):
             seconds = self._seconds(number, up, down)
-            moved = cost[:, None] + self.paid + _LATE * (seconds > self._interval)
+            moved = cost[:, None] + self.paid + _LATE * (seconds > self.interval)
             come[number] = moved.argmin(axis=0)
-            cost = moved[come[number], sizes] + self._core_seconds
+            cost = moved[come[number], sizes] + self.core_seconds
         found = np.empty(len(self.rows), dtype=np.intp)
         took = np.empty(len(self.rows))
         now = int(cost.argmin())

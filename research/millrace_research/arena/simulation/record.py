@@ -14,6 +14,8 @@ from millrace_operator.scaling.shape import Shape
 
 LATE_INTERVALS = 2
 """Batch intervals of latency beyond which a record is late."""
+REVERSED_WITHIN = 900.0
+"""Seconds within which a rescale in the other direction is a reversal."""
 
 
 class SimulatedBatch(NamedTuple):

@@ -24,13 +24,30 @@ function insert(fresh) {
   document.getElementById("main").insertBefore(fresh, next && document.getElementById(next.id));
 }
 
+// Names the time of what is shown beside each heading; the next answer replaces the sections, and this with them.
+function date(time) {
+  for (const each of document.querySelectorAll("[data-live] > h2:not(:has(.as-of)), .verdict:not(.failure) h2")) {
+    const of = document.createElement("span");
+    of.className = "as-of";
+    of.textContent = ` as of ${time} UTC`;
+    each.append(of);
+  }
+}
+
+// Returns the verdict without the time that date() may have added: one that goes on is no news.
+function verdict() {
+  const title = document.getElementById("verdict-title").cloneNode(true);
+  title.querySelector(".as-of")?.remove();
+  return title.textContent;
+}
+
 async function update() {
   if (document.hidden) return;
   try {
     const answer = await fetch(SOURCE ?? location.pathname, { cache: "no-store" });
     if (!answer.ok) throw new Error(answer.status);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const before = document.getElementById("verdict-title").textContent;
+    const before = verdict();
     const ids = new Set([...document.querySelectorAll("[data-live]"), ...page.querySelectorAll("[data-live]")].map((each) => each.id));
     for (const id of ids) {
       const section = document.getElementById(id), fresh = page.getElementById(id);
@@ -41,11 +58,14 @@ async function update() {
     document.title = page.title;
     updates.textContent = page.getElementById("updates").textContent.replace(/\. .*/, `, new every ${SECONDS} s`);
     document.body.classList.remove("stale");
-    const title = document.getElementById("verdict-title").textContent;
+    const title = verdict();
     if (title !== before) announce.textContent = title;
   } catch {
-    if (!document.body.classList.contains("stale"))
+    if (!document.body.classList.contains("stale")) {
+      const shown = /\d\d:\d\d:\d\d/.exec(updates.textContent);
+      if (shown) date(shown[0]);
       updates.textContent = `No answer since ${new Date().toISOString().slice(11, 19)} UTC: ${LOST}`;
+    }
     document.body.classList.add("stale");
   }
 }
