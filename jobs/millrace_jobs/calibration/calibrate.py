@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,10 @@ from rich.console import Console
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.values import PositiveDuration
-from millrace_jobs.calibration.conductor import Conductor
+from millrace_jobs.calibration.conductor import LEAST_BATCHES, Conductor
 from millrace_jobs.calibration.core_slots import CoreSlots
 from millrace_jobs.calibration.design import DesignedPlan, PlanLimits, designed_plans
 from millrace_jobs.calibration.turns import TurnSource, first_time, next_end
@@ -50,9 +51,6 @@ _POLL = PositiveDuration("100ms")
 
 _PARTITIONS_PER_CORE = 2
 """State partitions of the run for each core at most: each of them takes time in every batch."""
-
-_LEAST_BATCHES = 6
-"""Batches without which nothing is reported."""
 
 _QUIET = 0.2
 """Cores that other processes may take without a note."""
@@ -129,6 +127,13 @@ class _CalibrationEndpoints(Endpoints):
         return _DroppedResults()
 
 
+def _by_file(source: SourceSpec) -> SourceSpec:
+    """Return a source that can be asked for one file more, if it reads files as a stream."""
+    if source.files is None or source.table is not None:
+        return source
+    return source.model_copy(update={"files": source.files.model_copy(update={"max_files_per_batch": 1})})
+
+
 def _records_of(source: Source) -> int | None:
     """Return how many records a source has; None if that is not known, or it never ends."""
     start = source.initial()
@@ -176,7 +181,7 @@ class _CalibrationPlatform(OneProcess):
     """Cores that other processes have taken since the first batch."""
 
     clock: ProcessorClock | None = None
-    designed: Callable[[int], list[DesignedPlan]] = lambda _: []
+    designed: Callable[[int], Sequence[DesignedPlan]] = lambda _: []
 
     @property
     def chooses_algorithm(self) -> bool:
@@ -232,9 +237,19 @@ class CalibrationRun:
         cores: cores of this machine.
         say: takes a line on what happens.
         debug: whether to show what Spark prints.
+        plans: the plans to measure, the usual one first; those of the design if there are none.
     """
 
-    def __init__(self, query: StreamQuery, seconds: float, cores: int, say: Say, *, debug: bool = False) -> None:
+    def __init__(
+        self,
+        query: StreamQuery,
+        seconds: float,
+        cores: int,
+        say: Say,
+        *,
+        debug: bool = False,
+        plans: Sequence[DesignedPlan] = (),
+    ) -> None:
         self._query = query
         self._folder, _ = process_folder("millrace-calibrate-")
         turn = self._folder / "turn.json"
@@ -244,7 +259,7 @@ class CalibrationRun:
         base = Plan.initial(spec, auto=Algorithm.NATIVE).model_copy(update={"placement": Placement.INLINE})
         delays = [each.watermark.delay.microseconds for each in spec.sources.values() if each.watermark is not None]
         self._conductor = Conductor(
-            designed_plans(cores, *limits),
+            plans or designed_plans(cores, *limits),
             base,
             seconds,
             leave=lambda cores: self._leave(cores),
@@ -258,11 +273,14 @@ class CalibrationRun:
         deployed = spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
         partitions = min(deployed, max(2, _PARTITIONS_PER_CORE * cores))
         self._platform = _CalibrationPlatform(
-            conductor=self._conductor, partitions=partitions, designed=lambda cores: designed_plans(cores, *limits)
+            conductor=self._conductor,
+            partitions=partitions,
+            designed=lambda cores: plans or designed_plans(cores, *limits),
         )
         self._log = (self._folder / "log").open("w", encoding="utf-8")
         scratch = scratch_query(query, query.name, self._folder / "checkpoint", from_beginning=True)
-        paced = scratch.spec.model_copy(update={"batch_interval": _POLL})
+        sources = {name: _by_file(source) for name, source in scratch.spec.sources.items()}
+        paced = scratch.spec.model_copy(update={"batch_interval": _POLL, "sources": sources})
         self.job = Job(
             scratch.model_copy(update={"spec": paced}),
             self._platform,
@@ -284,7 +302,7 @@ class CalibrationRun:
     def measured(self) -> PlanMeasurements:
         """Return what the run has measured. Raises MillraceError if that is too little."""
         found = self._conductor
-        if len(found.finished) < _LEAST_BATCHES:
+        if len(found.finished) < LEAST_BATCHES:
             message = (
                 f"the run ended after {found.warm_up + len(found.finished)} batches, too few to know what they cost"
             )

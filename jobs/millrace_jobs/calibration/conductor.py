@@ -23,6 +23,12 @@ _FIRST_ROWS, _MOST_GROWTH, _LEAST_GROWTH = 500, 8.0, 0.25
 _WARM_UP, _LONGEST_WARM_UP = 0.35, 0.6
 """Share of the time that is for warming up, and for finding the size of batches as long as it is far from found."""
 
+LEAST_BATCHES = 6
+"""Batches without which nothing can be reported."""
+
+_PATIENCE, _MOST_PATIENCE = 2.0, 10.0
+"""Multiples of its time after which the run ends, although a plan was not measured, or hardly any batch was."""
+
 _NEAR = 2.0
 """Growth by which a batch is near its size."""
 
@@ -113,8 +119,12 @@ class Conductor:
 
     @property
     def is_up(self) -> bool:
-        """Whether the time is over."""
-        return self._began is not None and self.clock() - self._began >= self.seconds
+        """Whether the time is over, and every plan was measured, if that is possible in some more time."""
+        seen = {(batch.cores, batch.parallelism, batch.replicas) for batch in self.finished}
+        patience = 1.0 if len(seen) == len(self.plans) else _PATIENCE
+        if len(self.finished) < LEAST_BATCHES:
+            patience = _MOST_PATIENCE
+        return self.spent >= patience * self.seconds
 
     @property
     def spent(self) -> float:
@@ -193,7 +203,8 @@ class Conductor:
     def _note(self, report: BatchReport) -> None:
         self._known += report.rows
         self._most_rows = max(self._most_rows, report.rows)
-        self._unit_rows = report.rows / self._turn.units
+        if report.rows >= _SHORT * self._turn.rows or not self._unit_rows:
+            self._unit_rows = report.rows / self._turn.units
         if report.latest_event is not None:
             self.events.append((self._known, report.latest_event))
 

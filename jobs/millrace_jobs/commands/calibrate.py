@@ -66,7 +66,7 @@ def calibrate(
         chosen = query_for_spark(given, query, connections, debug=debug)
         from millrace_jobs.calibration.calibrate import CalibrationRun
 
-        typer.echo(f"calibrating {chosen.name}: nothing is written to its sinks", err=True)
+        typer.echo(f"starting={chosen.name}", err=True)
         runs.append(CalibrationRun(chosen, seconds, os.cpu_count() or 1, lambda text: typer.echo(text, err=True)))
         runs[0].job.file, runs[0].job.debug = given.path, debug
         return runs[0].job

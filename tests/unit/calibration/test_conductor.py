@@ -94,6 +94,13 @@ def test_another_round_has_larger_batches_if_the_machine_was_busy_at_first() -> 
     assert max(job.rows[-8:]) > 4 * max(job.rows[:8])
 
 
+def test_it_takes_somewhat_longer_if_a_plan_was_not_measured_in_time() -> None:
+    job = Job(each=0.02)
+    found = job.run()
+    assert {batch.cores for batch in found.finished} == {1, 2}
+    assert found.spent <= 2 * 60 + 20
+
+
 def test_slow_code_gets_few_records() -> None:
     job = Job(each=0.02)
     found = job.run()

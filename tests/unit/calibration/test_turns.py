@@ -37,7 +37,7 @@ def following(source: TurnSource, start: Position, file: Path, turn: BatchTurn) 
 
 
 def records(source: TurnSource, start: Position, end: Position, replicas: int = 2) -> list[tuple[int, int]]:
-    found = []
+    found: list[tuple[int, int]] = []
     for piece in source.slices(start, end, replicas):
         for batch in source.read(piece, "x"):
             assert not isinstance(batch, Rejected)
