@@ -128,19 +128,23 @@ class CalibratedPoint:
         return self.low <= self.observed <= self.high
 
 
-def write_query(folder: Path, name: str) -> Path:
-    """Write a query and its records, and return its file."""
+def write_query(folder: Path, name: str, algorithm: str = "") -> Path:
+    """Write a query, under an algorithm if one is given, and its records, and return its file."""
     given = {field: value for field, value in QUERIES[name].items() if field != "source"}
     source: Any = QUERIES[name]["source"]
     source = source | {"replay": source["replay"] | {"path": str(folder / source["replay"]["path"])}}
-    document = {
+    document: dict[str, Any] = {
         "apiVersion": "millrace.io/v1alpha1",
         "kind": "StreamQuery",
         "metadata": {"name": name},
         "spec": {"sources": {"s": source}, "sink": {"console": {}}, "batchInterval": "2s"} | given,
     }
+    if algorithm:
+        document["spec"]["partitioner"] = {"algorithm": algorithm, "replicas": {"max": 8}}
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    if algorithm:
+        return file
     if name == "flights":
         pq.write_table(flights(), folder / "flights.parquet")
     else:
@@ -244,9 +248,8 @@ def main() -> None:
         return
     for name in options.queries or QUERIES:
         with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-            file = write_query(Path(folder), name)
-            seen = in_a_process(file, options.seconds)
-            later = in_a_process(file, options.seconds / 2, HELD_OUT)
+            seen = in_a_process(write_query(Path(folder), name), options.seconds)
+            later = in_a_process(write_query(Path(folder), name, seen.algorithm), options.seconds / 2, HELD_OUT)
         found = points(seen, later)
         rows = [batch.rows for batch in seen.batches]
         print(f"{name}: {seen.algorithm}, {len(seen.batches)} batches of {min(rows):,} to {max(rows):,} records")

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,6 +61,10 @@ _MANY_LATE = 0.1
 Say = Callable[[str], None]
 
 
+class _NoRecordError(MillraceError):
+    """A source has no record yet."""
+
+
 class _DroppedResults(Sink):
     """A sink that has results computed, and drops them."""
 
@@ -80,7 +84,9 @@ class _CalibrationEndpoints(Endpoints):
     """The sources of the query, in turns, and the sink that drops results."""
 
     turn: Path
-    first_times: list[int] = field(default_factory=list)
+    found_first_time: Callable[[int], None]
+    """Takes the event time of the first records, in microseconds since 1970."""
+
     has_lookups = False
 
     def sources(self, spec: Spec, checkpoint: Checkpoint, workspace: Path) -> Mapping[str, Source]:
@@ -92,6 +98,8 @@ class _CalibrationEndpoints(Endpoints):
                     source.check_server()
             streams = [name for name in opened if spec.sources[name].table is None]
             self._require_records(spec, {name: opened[name] for name in streams})
+        except _NoRecordError:
+            raise
         except MillraceError as error:
             raise with_sample_hint(spec, error) from None
         known = {name: _records_of(opened[name]) for name in streams}
@@ -104,16 +112,18 @@ class _CalibrationEndpoints(Endpoints):
 
     def _require_records(self, spec: Spec, streams: Mapping[str, Source]) -> None:
         """Require that each stream has records, and note the time of its first ones."""
+        times: list[int] = []
         for name, source in streams.items():
             start = source.initial()
             if next_end(source, start, 1, 1) == start:
                 message = f"source {name} has no record yet, and a calibration run reads those that are there"
-                raise MillraceError(Problem(message, "let some thousands arrive"))
+                raise _NoRecordError(Problem(message, "let some thousands arrive"))
             watermark = spec.sources[name].watermark
             if watermark is not None and _can_read_again(spec, name, source):
                 found = first_time(source, watermark.column)
-                if found is not None:
-                    self.first_times.append(found)
+                times += [] if found is None else [found]
+        if times:
+            self.found_first_time(min(times))
 
     def check_sinks(self, spec: Spec) -> None:
         """Check nothing: the sinks of the query are not used."""
@@ -158,14 +168,16 @@ def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
 def with_sample_hint(spec: Spec, error: MillraceError) -> MillraceError:
     """Return an error of a server's source with what to write instead; other errors stay as they are."""
     remote = {name: source.kind for name, source in spec.sources.items() if source.kind not in _FILES}
-    if not remote or (error.problems[0].message.startswith("source") and " has no record yet" in str(error)):
+    if not remote:
         return error
     name, kind = next(iter(remote.items()))
     hint = (
-        f"where this machine does not reach it, write some thousands of its records to a file, and in a copy of the "
+        "where this machine does not reach it, write some thousands of its records to a file, and in a copy of the "
         f"query, in place of {kind} of source {name}: files: {{path: sample.jsonl, format: json}}"
     )
-    return MillraceError(*(Problem(p.message, hint, p.file, p.line, p.field) for p in error.problems))
+    return MillraceError(
+        *(replace(each, hint=f"{each.hint}; {hint}" if each.hint else hint) for each in error.problems)
+    )
 
 
 @dataclass
@@ -185,8 +197,8 @@ class _CalibrationPlatform(OneProcess):
 
     @property
     def chooses_algorithm(self) -> bool:
-        """Whether the run chooses the algorithm, as on a cluster, if the spec has ``auto``."""
-        return True
+        """Whether ``auto`` may choose: while the run warms up, so that all batches of the design have one algorithm."""
+        return self.conductor is None or self.conductor.is_warming_up
 
     def state_partitions(self, spec: Spec) -> int:
         """Return the number of state partitions."""
@@ -253,7 +265,7 @@ class CalibrationRun:
         self._query = query
         self._folder, _ = process_folder("millrace-calibrate-")
         turn = self._folder / "turn.json"
-        self._endpoints = _CalibrationEndpoints(turn)
+        self._endpoints = _CalibrationEndpoints(turn, self._note_first_time)
         spec = query.spec
         limits = _limits(spec.parallelism), _limits(spec.partitioner.replicas)
         base = Plan.initial(spec, auto=Algorithm.NATIVE).model_copy(update={"placement": Placement.INLINE})
@@ -289,6 +301,9 @@ class CalibrationRun:
             console=Console(file=self._log, width=200),
             endpoints=self._endpoints,
         )
+
+    def _note_first_time(self, micros: int) -> None:
+        self._conductor.first_time = micros
 
     def _leave(self, cores: int) -> None:
         if self._platform.slots is not None:
@@ -352,8 +367,8 @@ class CalibrationRun:
                 f"other processes of this machine took {self._platform.others:.1f} cores meanwhile, so that all is "
                 "slower here than it could be: run this again when they are done"
             )
-        if len(set(found.algorithms)) > 1:
-            yield f"algorithm auto changed meanwhile: only batches under {found.algorithm} count"
+        if spec.partitioner.algorithm is Algorithm.AUTO:
+            yield f"algorithm auto had come to {found.algorithm}, which stayed; the deployed query goes on choosing"
         if spec.partitioner.placement.at_start is Placement.DEDICATED:
             yield "replicas ran in the tasks of batches here, and have pods of their own when the query is deployed"
 

@@ -6,6 +6,7 @@ JVM, which compiles for many batches. Then the points of the design run, one aft
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ _WARM_UP, _LONGEST_WARM_UP = 0.35, 0.6
 LEAST_BATCHES = 6
 """Batches without which nothing can be reported."""
 
+_LEAST_WARM_UP = 6
+"""Batches that warm up at least."""
+
 _PATIENCE, _MOST_PATIENCE = 2.0, 10.0
 """Multiples of its time after which the run ends, although a plan was not measured, or hardly any batch was."""
 
@@ -35,8 +39,15 @@ _NEAR = 2.0
 _SHORT = 0.7
 """Share of the records that were asked for, below which the source has no more."""
 
-_LARGE_BATCHES, _SHORTEST, _LONGEST = 36.0, 0.5, 4.0
-"""A large batch takes the time of the run over so many, between so many seconds."""
+_LARGE_BATCHES, _LARGEST_BATCHES = 36.0, 12.0
+"""A large batch takes the time of the run over the first number, or up to that over the second on a slow machine."""
+
+_SHORTEST, _RECORDS_SHARE, _FIXED = 0.5, 2.5, 0.8
+"""Seconds that a large batch takes at least, how many times as long as the shortest one, and the part of this one that
+is taken for fixed."""
+
+_SLOW = 8.0
+"""Seconds of the first batch from which the next one has no more records."""
 
 _MOST_ROWS = 1 << 20
 """Records that one replica reads at most, as in any run: some partitioners hold them in memory."""
@@ -98,6 +109,7 @@ class Conductor:
     _most_rows: int = 0
     _large: int = _FIRST_ROWS
     _known: int = 0
+    _shortest: float = math.inf
 
     def __post_init__(self) -> None:
         self._plan = self._of(self.plans[0])
@@ -127,6 +139,11 @@ class Conductor:
         return self.spent >= patience * self.seconds
 
     @property
+    def is_warming_up(self) -> bool:
+        """Whether the plans of the design are still to come."""
+        return self._running is None
+
+    @property
     def spent(self) -> float:
         """Seconds since the first batch began, about."""
         return 0.0 if self._began is None else self.clock() - self._began
@@ -149,20 +166,31 @@ class Conductor:
         self.warm_up += 1
         self.say(f"warming up: {report.rows:,} records take {report.seconds:.1f} s")
         asked, is_short = max(report.rows, self._turn.rows), report.rows < _SHORT * self._turn.rows
-        growth = min(max(self._wanted / report.seconds, _LEAST_GROWTH), _MOST_GROWTH)
+        growth = self._growth(report.seconds)
         if self.warm_up == 1:  # which is slow whatever its size
-            growth = _MOST_GROWTH if report.seconds < 2 * _LONGEST else 1.0
+            growth = _MOST_GROWTH if report.seconds < _SLOW else 1.0
+        elif self.warm_up < _LEAST_WARM_UP and report.seconds < _SLOW:  # it still gets faster
+            growth = max(growth, 1.0)
         if is_short:  # the source has no more, or ends here
             growth = min(growth, 1.0)
-        if self.warm_up > 1 and self.spent >= (_WARM_UP if growth <= _NEAR else _LONGEST_WARM_UP) * self.seconds:
+        if (
+            self.warm_up >= _LEAST_WARM_UP
+            and self.spent >= (_WARM_UP if growth <= _NEAR else _LONGEST_WARM_UP) * self.seconds
+        ):
             self._large = self._most_rows if is_short else round(report.rows * growth)
             self._next_point()
             return
         self._give(round(min(asked * growth, _MOST_ROWS * self.plans[0].replicas)))
 
-    @property
-    def _wanted(self) -> float:
-        return min(max(self.seconds / _LARGE_BATCHES, _SHORTEST), _LONGEST)
+    def _growth(self, seconds: float) -> float:
+        """Return how many times the records a batch should have that takes the time of a large one.
+
+        Most of the shortest batch so far is taken for what batches need whatever they have.
+        """
+        fixed = _FIXED * self._shortest
+        wanted = max(self.seconds / _LARGE_BATCHES, _SHORTEST, _RECORDS_SHARE * self._shortest)
+        wanted = min(wanted, self.seconds / _LARGEST_BATCHES)
+        return min(max((wanted - fixed) / max(seconds - fixed, 1e-3), _LEAST_GROWTH), _MOST_GROWTH)
 
     def _next_point(self) -> None:
         if not self._points:  # another round, while there is time
@@ -178,7 +206,7 @@ class Conductor:
         """Return the records of the next round's large batches, by how long those of the last round took."""
         times = [b.seconds for b in self.finished if b.rows == self._large and b.cores == self.plans[0].cores]
         if times:
-            growth = min(max(self._wanted / times[-1], _LEAST_GROWTH), _MOST_GROWTH)
+            growth = self._growth(times[-1])
             if not 1 / _NEAR <= growth <= _NEAR:
                 self._large = min(round(self._large * growth), _MOST_ROWS * self.plans[0].replicas)
         return self._large
@@ -202,6 +230,7 @@ class Conductor:
 
     def _note(self, report: BatchReport) -> None:
         self._known += report.rows
+        self._shortest = min(self._shortest, report.seconds)
         self._most_rows = max(self._most_rows, report.rows)
         if report.rows >= _SHORT * self._turn.rows or not self._unit_rows:
             self._unit_rows = report.rows / self._turn.units

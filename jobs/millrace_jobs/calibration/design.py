@@ -1,8 +1,8 @@
 """The design of a calibration run: which plans it runs, and on how many records.
 
-Costs of a batch can be separated by what they grow with: records, partial results, tasks, and busy cores. So plans differ
-in each of these with the others equal. The plans and their order are those that ``bench.scaling.points`` was measured
-with, for machines of any number of cores.
+Costs of a batch can be separated by what they grow with: records, partial results, tasks, and busy cores. So plans
+differ in each of these, with the others about equal. On two cores they are the plans that the model was tried with
+(``bench.scaling.points``).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_it_takes_somewhat_longer_if_a_plan_was_not_measured_in_time() -> None:
 def test_slow_code_gets_few_records() -> None:
     job = Job(each=0.02)
     found = job.run()
-    assert max(job.rows) <= 500
+    assert max(job.rows) <= 1000
     assert len(found.finished) >= 6
 
 
