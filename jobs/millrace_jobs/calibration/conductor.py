@@ -18,7 +18,7 @@ from millrace_jobs.calibration.turns import BatchTurn
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_support.plan_measurements import PlanBatch, TimedTasks
 
-_FIRST_ROWS, _MOST_GROWTH, _LEAST_GROWTH = 500, 8.0, 0.25
+_FIRST_ROWS, _MOST_GROWTH, _LEAST_GROWTH = 100, 8.0, 0.25
 """Records of the first batch, few in case the user's own code is slow, and by how much the next one may differ."""
 
 _WARM_UP, _LONGEST_WARM_UP = 0.35, 0.6
@@ -45,6 +45,9 @@ _LARGE_BATCHES, _LARGEST_BATCHES = 36.0, 12.0
 _SHORTEST, _RECORDS_SHARE, _FIXED = 0.5, 2.5, 0.8
 """Seconds that a large batch takes at least, how many times as long as the shortest one, and the part of this one that
 is taken for fixed."""
+
+_TRIED, _LONGER = 2.0, 1.5
+"""Growth that is tried where even the shortest batch takes long, and the ratio of times from which one is longer."""
 
 _SLOW = 8.0
 """Seconds of the first batch from which the next one has no more records."""
@@ -190,6 +193,8 @@ class Conductor:
         fixed = _FIXED * self._shortest
         wanted = max(self.seconds / _LARGE_BATCHES, _SHORTEST, _RECORDS_SHARE * self._shortest)
         wanted = min(wanted, self.seconds / _LARGEST_BATCHES)
+        if wanted <= _LONGER * fixed:  # on a busy machine, more records need not take longer
+            return _TRIED if seconds < _LONGER * self._shortest else 1 / _TRIED
         return min(max((wanted - fixed) / max(seconds - fixed, 1e-3), _LEAST_GROWTH), _MOST_GROWTH)
 
     def _next_point(self) -> None:

@@ -16,7 +16,7 @@ BATCHES_OF_POINT = 3
 _STEP = 3.0
 """Ratio of the records of large, medium and small batches."""
 
-_LEAST_ROWS = 200
+_LEAST_ROWS = 50
 """Records of the smallest batch."""
 
 

@@ -17,9 +17,10 @@ PLANS = [DesignedPlan(2, 4, 2), DesignedPlan(1, 2, 1)]
 
 @dataclass
 class Job:
-    """A job whose batches take 0.4 s and a time for each record, on a clock of its own."""
+    """A job whose batches take a time and one for each record, on a clock of its own."""
 
     each: float = 1e-5
+    fixed: float = 0.4
     available: int | None = None
     now: float = 0.0
     rows: list[int] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Job:
             self.plan = self.conductor.current() or self.plan
         assert self.plan is not None
         rows = min(self.turns[-1].rows, self.available or 10**9)
-        seconds = 0.4 + self.each * rows
+        seconds = self.fixed + self.each * rows
         self.now += seconds
         self.rows.append(rows)
         pin = replace(PIN, epoch=self.plan.epoch, workers=self.plan.parallelism, replicas=self.plan.replicas)
@@ -159,3 +160,9 @@ def test_files_are_counted_by_the_records_of_the_last_ones() -> None:
     job.conductor.batch(a_batch(rows=1000, seconds=0.4))
     assert job.turns[-1].rows == 8000
     assert job.turns[-1].units == 8
+
+
+def test_batches_grow_on_a_machine_that_is_slow_whatever_they_have() -> None:
+    job = Job(fixed=6.0)
+    found = job.run()
+    assert max(batch.rows for batch in found.finished) >= 1000
