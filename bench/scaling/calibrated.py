@@ -96,10 +96,10 @@ HELD_OUT = (DesignedPlan(2, 6, 3), DesignedPlan(1, 4, 2))
 DESIGN = (
     (USUAL, 1, 0),
     (SMALL, 1, 0),
+    (USUAL, 2, 0),
     (WIDE, 1, 0),
     (DENSE, 1, 0),
     (USUAL, 0, 0),
-    (USUAL, 2, 0),
     (SMALL, 0, 0),
     (DENSE, 0, 0),
 )
@@ -249,7 +249,7 @@ def main() -> None:
     for name in options.queries or QUERIES:
         with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
             seen = in_a_process(write_query(Path(folder), name), options.seconds)
-            later = in_a_process(write_query(Path(folder), name, seen.algorithm), options.seconds / 2, HELD_OUT)
+            later = in_a_process(write_query(Path(folder), name, seen.algorithm), options.seconds, HELD_OUT)
         found = points(seen, later)
         rows = [batch.rows for batch in seen.batches]
         print(f"{name}: {seen.algorithm}, {len(seen.batches)} batches of {min(rows):,} to {max(rows):,} records")

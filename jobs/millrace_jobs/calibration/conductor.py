@@ -148,7 +148,7 @@ class Conductor:
 
     @property
     def spent(self) -> float:
-        """Seconds since the first batch began, about."""
+        """Seconds since the end of the first batch."""
         return 0.0 if self._began is None else self.clock() - self._began
 
     def batch(self, report: BatchReport) -> None:
@@ -157,8 +157,8 @@ class Conductor:
             if report.taken or report.rejected:  # units without a record
                 self._give(self._turn.rows)
             return
-        if self._began is None:
-            self._began = self.clock() - report.seconds
+        if self._began is None:  # the first batch, which loads code, does not count
+            self._began = self.clock()
         self._note(report)
         if self._running is None:
             self._warm(report)

@@ -70,8 +70,7 @@ def designed_points(plans: Sequence[DesignedPlan], large: int) -> list[DesignedP
     """
     medium, small = (max(round(large / _STEP**power), _LEAST_ROWS) for power in (1, 2))
     usual, others = plans[0], plans[1:]
-    rows = [medium, small]
-    points = [DesignedPoint(usual, medium), *(DesignedPoint(plan, medium) for plan in others)]
-    points += [DesignedPoint(usual, small), DesignedPoint(usual, max(large, _LEAST_ROWS))]
-    points += [DesignedPoint(plan, rows[-1]) for plan in others]
+    points = [DesignedPoint(plan, medium) for plan in (usual, *others)]
+    points[2:2] = [DesignedPoint(usual, max(large, _LEAST_ROWS))]
+    points += [DesignedPoint(plan, small) for plan in (usual, *others)]
     return list(dict.fromkeys(points))
