@@ -159,9 +159,7 @@ class PlacedScaler:
         progress, here = self._progress, self._scaler.bounds.dedicated
         if situation.dedicated is not here:
             kept, self._kept, known = self._kept, self._scaler.calibration, self.seasons
-            self._scaler = Scaler(
-                self.settings, self._bounds[situation.dedicated], self._partitions, kept, self.seasons
-            )
+            self._scaler = Scaler(self.settings, self._bounds[situation.dedicated], self._partitions, kept, known)
             if here and not progress.leaving:
                 self._give_up("the plan went back to Inline, because the driver failed or the spec asked for it")
             progress.batches = progress.agreeing = progress.paying = progress.epoch = 0
