@@ -5,6 +5,7 @@ An observation gives one equation for the time of its batch, and one for each cl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,9 @@ _LONGEST, _SMALL = 1.0, 3e-3
 
 _FARTHEST = 15.0
 """Largest distance of a log cost from the prior: a factor of three million."""
+
+_NOTICEABLE = 0.03
+"""Share of a stage's clock from which the slope by a cost is steep enough for the search to find where it belongs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +74,23 @@ class Equations:
             np.nan_to_num(column([one.partials for one in seen])),
             np.nan_to_num(column([one.imbalance for one in seen])),
         )
+
+    def raised(self, logs: Vector) -> Vector:
+        """Return the log costs, each raised to where it is a noticeable part of what the clock of its stage says.
+
+        A cost that is far below has next to no slope by its logarithm: a search that begins there leaves it where it
+        is, and takes another cost for it.
+        """
+        raised = logs.copy()
+        totals = self._work.amounts * self._work.tasks[..., None]
+        for stage, timed in enumerate(self._parts.timed):
+            for kind, name in zip(*np.nonzero(timed), strict=True):
+                amounts = totals[:, stage, kind]
+                counted = self._timed[:, stage] & (amounts > 0) & (self._clocks[:, stage] > 0)
+                if counted.any():
+                    each = float(np.median(self._clocks[counted, stage] / amounts[counted]))
+                    raised[name] = max(raised[name], math.log(_NOTICEABLE * each))
+        return raised
 
     def weights(self, observations: Vector) -> Vector:
         """Return the weights of residuals, given the weights of observations."""
