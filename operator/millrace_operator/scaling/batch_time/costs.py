@@ -47,13 +47,15 @@ _DEVIATION = {
     "contention": 1.5,
     "handover": 1.0,
     "route_task": 1.5,
+    "route_record": 2.0,
     "combine_record": 4.0,
     "combine_group": 1.5,
     "merge_group": 1.5,
 }
 """Standard deviations of log costs around the prior, for the costs in which jobs differ most.
 
-What a record costs is the user's own code: a sum takes a fraction of a microsecond, a call to a server milliseconds.
+What a record costs depends on its format, and on the user's own code: a sum takes a fraction of a microsecond, a call
+to a server milliseconds.
 """
 
 _USUAL_DEVIATION, _SPEED_DEVIATION = 0.7, 0.7
