@@ -5,7 +5,6 @@ An observation gives one equation for the time of its batch, and one for each cl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -81,16 +80,16 @@ class Equations:
         A cost that is far below has next to no slope by its logarithm: a search that begins there leaves it where it
         is, and takes another cost for it.
         """
-        raised = logs.copy()
+        costs = np.exp(logs)
         totals = self._work.amounts * self._work.tasks[..., None]
         for stage, timed in enumerate(self._parts.timed):
             for kind, name in zip(*np.nonzero(timed), strict=True):
                 amounts = totals[:, stage, kind]
-                counted = self._timed[:, stage] & (amounts > 0) & (self._clocks[:, stage] > 0)
+                counted = self._timed[:, stage] & (amounts > 0)
                 if counted.any():
                     each = float(np.median(self._clocks[counted, stage] / amounts[counted]))
-                    raised[name] = max(raised[name], math.log(_NOTICEABLE * each))
-        return raised
+                    costs[name] = max(costs[name], _NOTICEABLE * each)
+        return np.asarray(np.log(costs))
 
     def weights(self, observations: Vector) -> Vector:
         """Return the weights of residuals, given the weights of observations."""
@@ -162,7 +161,8 @@ def fit_logs(residuals: ResidualFunction, weights: Vector, prior: Vector, precis
         prior, start: logarithms, shape ``(costs,)``; ``start`` is where the search begins.
         precision: inverse covariance of the prior, shape ``(costs, costs)``.
     """
-    logs, damping = start, 1e-3
+    lowest, highest = prior - _FARTHEST, prior + _FARTHEST
+    logs, damping = np.minimum(np.maximum(start, lowest), highest), 1e-3
     errors, slopes = residuals(logs)
     loss = _loss(errors, weights, logs - prior, precision)
     for _ in range(_STEPS):
@@ -170,7 +170,7 @@ def fit_logs(residuals: ResidualFunction, weights: Vector, prior: Vector, precis
         downhill = -(slopes.T @ (robust * errors) + precision @ (logs - prior))
         step = np.linalg.solve(information + damping * np.diag(np.diag(information)), downhill)
         step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-12))
-        next_logs = np.minimum(np.maximum(logs + step, prior - _FARTHEST), prior + _FARTHEST)
+        next_logs = np.minimum(np.maximum(logs + step, lowest), highest)
         tried = residuals(next_logs)
         tried_loss = _loss(tried[0], weights, next_logs - prior, precision)
         if tried_loss <= loss:
