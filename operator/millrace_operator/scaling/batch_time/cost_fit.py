@@ -35,6 +35,9 @@ _LONGEST, _SMALL = 1.0, 3e-3
 _FARTHEST = 15.0
 """Largest distance of a log cost from the prior: a factor of three million."""
 
+_NONE = 1e-9
+"""An amount of work that counts as none."""
+
 _NOTICEABLE = 0.03
 """Share of a stage's clock from which the slope by a cost is steep enough for the search to find where it belongs."""
 
@@ -81,11 +84,11 @@ class Equations:
         is, and takes another cost for it.
         """
         costs = np.exp(logs)
-        totals = self._work.amounts * self._work.tasks[..., None]
+        totals = np.maximum(self._work.amounts * self._work.tasks[..., None], _NONE)
         for stage, timed in enumerate(self._parts.timed):
             for kind, name in zip(*np.nonzero(timed), strict=True):
                 amounts = totals[:, stage, kind]
-                counted = self._timed[:, stage] & (amounts > 0)
+                counted = self._timed[:, stage] & (amounts > _NONE)
                 if counted.any():
                     each = float(np.median(self._clocks[counted, stage] / amounts[counted]))
                     costs[name] = max(costs[name], _NOTICEABLE * each)
