@@ -24,6 +24,9 @@ from .settings import Settings
 CONTINUES = 0.5
 """Share of the forecast growth to plan for: a trend may end at any time, and noise may look like one."""
 
+_LEAST_JUDGED = 2
+"""Fewest batches by which a change is judged: the task that takes longest may be odd in one."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -60,7 +63,7 @@ class Learned:
 
     def __init__(self, settings: Settings, bounds: Bounds, calibration: Calibration, seasons: Seasons) -> None:
         self._settings, self._bounds = settings, bounds
-        self.judged = max(settings.window // 2, 1)
+        self.judged = max(settings.window // 2, _LEAST_JUDGED)
         self.zones = Zones(settings.target, settings.step, settings.window, settings.grace)
         self.calibration = calibration
         self.demand = Demand(settings.scale_in_delay)

@@ -216,7 +216,8 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     if reshaped is not None:
         return Reason.RESHAPE, reshaped
     certain = search.cheapest(likely & search.fits, case.drivers)
-    if certain is None and untried.any() and (case.urgent or likely.any()):
+    pressing = case.urgent or case.learned.keeping_up.outgrown
+    if certain is None and untried.any() and (pressing or likely.any()):
         return Reason.TRIAL, search.proportional(untried)
     best = _likeliest(case, search, likely) if certain is None else certain
     if best is None:
