@@ -136,6 +136,7 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
     assert max(map(int, turns.values())) <= LONGEST_ROTATION
     never = set(re.findall(r"only make test-faults: tests/([\w/]+\.py::\w+)", done.stdout))
     assert {name for name in never if not name.startswith("cluster/test_live_alerts.py::")} == {
+        "cluster/test_bursts.py::test_a_load_that_grows_to_3_4_times_gets_several_executors_at_once",
         "cluster/test_image.py::test_every_example_that_a_pod_runs_comes_to_what_it_should",
         "cluster/test_lifecycle.py::test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_then",
         "cluster/test_memory.py::test_executors_that_run_out_of_memory_get_more_and_every_record_counts_once",

@@ -20,6 +20,9 @@ FIXED = "fixed"
 _Z = 1.645
 """Standard deviations around the mean that contain 90 % of a normal distribution."""
 
+_WIDEST = 14.0
+"""Largest distance of an end of an interval from its middle, as a logarithm: a factor of a million says nothing."""
+
 
 @dataclass(frozen=True)
 class BatchLoad:
@@ -115,7 +118,8 @@ class BatchModel:
         deviates += np.einsum("pk,kd->pd", features.reshape(len(fixed), self.costs.size), self.spread[3:])
         by_groups = features[..., GROUP] @ self.costs[:, GROUP] * deviation
         unsure = np.sqrt(np.sum(deviates**2, axis=1) + by_groups**2) / np.maximum(seconds, 1e-9)
-        narrow, width = (np.exp(_Z * np.hypot(unsure * more, self.scatter)) for more in (1.0, self.few_plans))
+        spreads = (np.hypot(unsure * more, self.scatter) for more in (1.0, self.few_plans))
+        narrow, width = (np.exp(np.minimum(_Z * spread, _WIDEST)) for spread in spreads)
         return Prediction(
             seconds=seconds,
             low=seconds / width,
