@@ -168,9 +168,11 @@ def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
 def with_sample_hint(spec: Spec, error: MillraceError) -> MillraceError:
     """Return an error of a server's source with what to write instead; other errors stay as they are."""
     remote = {name: source.kind for name, source in spec.sources.items() if source.kind not in _FILES}
-    if not remote:
+    named = [name for name in remote if name in str(error)]
+    if not named and len(remote) < len(spec.sources):  # it may be about another source
         return error
-    name, kind = next(iter(remote.items()))
+    name = next(iter(named or remote))
+    kind = remote[name]
     hint = (
         "where this machine does not reach it, write some thousands of its records to a file, and in a copy of the "
         f"query, in place of {kind} of source {name}: files: {{path: sample.jsonl, format: json}}"
