@@ -223,8 +223,9 @@ def _state_of(memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Pl
     partitions = state_partitions(observed, spec)
     fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision
     if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
-        scaler = new_scaler(spec, plan, partitions)
-        if memory.scaler is None and not restore(scaler, observed):
+        known = None if memory.scaler is None else memory.scaler.scaler.seasons
+        scaler = new_scaler(spec, plan, partitions, known)
+        if known is None and not restore(scaler, observed):
             scaler = new_scaler(spec, plan, partitions)
         memory.scaler = ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=plan.epoch)
     return memory.scaler

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..seasons import in_words
 from ..serial_time import SerialTime
 from ..shape import Shape
 from ..zones import LoadDriver, Zone
@@ -118,6 +119,8 @@ class Inputs:
         lag: records that wait at the source.
         demand: records per second that the plan is made for, including growth until executors are ready, and the lag.
         keys: distinct keys of a batch, None if unknown.
+        period: seconds after which the load has risen to ``demand`` before, so that it is expected to do so again; None
+            if the demand does not rest on that.
     """
 
     interval: float
@@ -129,6 +132,7 @@ class Inputs:
     lag: float
     demand: float
     keys: float | None
+    period: float | None = None
 
 
 @dataclass(frozen=True)
@@ -283,6 +287,8 @@ def observed_load(decision: Decision) -> str:
         text += f", while {inputs.lag:,.0f} wait"
     if inputs.demand > inputs.arrival * 1.005:
         text += f"; the plan is for {inputs.demand:,.0f}"
+    if inputs.period is not None:
+        text += f", which came {in_words(inputs.period)} ago and is expected to come again"
     return text
 
 

@@ -15,6 +15,7 @@ from ..answers import AnswerReader
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import OF_PODS, Answer, NoAnswer, Observation
+from ..seasons import Seasons
 from ..shape import Bounds, Shape
 from ..zones import Zone
 from .changes import Change, Line
@@ -33,15 +34,22 @@ class Scaler:
     """The autoscaler of one job, bounded in memory; ``save`` and ``restore`` carry its state over a restart."""
 
     def __init__(
-        self, settings: Settings, bounds: Bounds, state_partitions: int, calibration: Calibration | None = None
+        self,
+        settings: Settings,
+        bounds: Bounds,
+        state_partitions: int,
+        calibration: Calibration | None = None,
+        seasons: Seasons | None = None,
     ) -> None:
         """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions.
 
-        ``calibration`` is what was learned of the job before, with replicas where they are now.
+        ``calibration`` is what was learned of the job before, with replicas where they are now, and ``seasons`` what
+        was learned of its load.
         """
         self.settings, self.bounds = settings, bounds
         self._reading = AnswerReader()
-        self._learned = Learned(settings, bounds, calibration or Calibration(bounds, state_partitions))
+        calibration = calibration or Calibration(bounds, state_partitions)
+        self._learned = Learned(settings, bounds, calibration, seasons or Seasons())
         self._no_scale_in: Decision | None = None
         self._idle: tuple[float, float] | None = None  # from when until when no batch ran, without a gap in the metrics
 
@@ -49,6 +57,11 @@ class Scaler:
     def calibration(self) -> Calibration:
         """What has been learned of the job."""
         return self._learned.calibration
+
+    @property
+    def seasons(self) -> Seasons:
+        """What has been learned of the load, which is the same under all settings and placements."""
+        return self._learned.seasons
 
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision, from the metrics' answer and what else is known; the caller carries it out."""
@@ -116,6 +129,7 @@ class Scaler:
                 lag=seen.lag,
                 demand=expected.required,
                 keys=seen.keys,
+                period=None if expected.rise is None else expected.rise.period,
             ),
             expected=expected.rate,
             target=min(max(keeping_up.safe, settings.target - settings.step / 2), settings.target),
@@ -149,11 +163,12 @@ class Scaler:
         if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not case.settled):
             return self._more_at_once(case)
         calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready and not case.at_rest
-        if case.urgent or keeping_up.persistently_above(case.target) or keeping_up.outgrown:
+        outgrown = keeping_up.outgrown or case.rise_is_due
+        if case.urgent or keeping_up.persistently_above(case.target) or outgrown:
             if calibrating:
                 return case.stay(Reason.AT_CAPACITY) if case.serial_exceeds else careful(case)
             keeps_up = case.inputs.at_arrival <= case.target and not keeping_up.behind
-            if keeps_up and not keeping_up.outgrown:
+            if keeps_up and not outgrown:
                 return case.stay(Reason.DRAINING)
             return scale_out(case)
         if calibrating:
@@ -200,18 +215,20 @@ class Scaler:
         """Remember a change that is being made, and what is expected of it."""
         memory, inputs, before, after = self._learned.memory, decision.inputs, situation.plan, decision.plan
         rate = inputs.arrival if inputs is not None else self._learned.demand.level
+        foreseen = inputs is not None and inputs.period is not None
+        load = inputs.demand if inputs is not None and foreseen else rate
         complete = situation.executors_ready >= before.executors  # otherwise the plan before has shown nothing
         if decision.reason is Guard.CLUSTER:
             memory.ran_short(after.executors, decision.time)
         elif inputs is not None and after.executors > before.executors and complete:
-            memory.were_too_few(before.executors, rate, decision.time)
+            memory.were_too_few(before.executors, load, decision.time)
         expected = None
         predictable = complete and self._learned.calibration.ready and after.executors > 0
         if inputs is not None and inputs.batches_at_arrival and predictable:
             expected = self._expected(decision.reason, before, after, inputs)
         undoes = decision.reason is Reason.UNDONE
         planned = None if inputs is None else inputs.demand
-        memory.begin(Change(decision.time, before, after, rate, expected, undoes, planned))
+        memory.begin(Change(decision.time, before, after, rate, expected, undoes, planned, foreseen))
 
     def _expected(self, reason: Reason | Guard, before: Shape, after: Shape, inputs: Inputs) -> tuple[Line, Line]:
         """Predict batch times without and with a change, scaled by the model's present error."""
