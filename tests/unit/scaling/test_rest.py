@@ -36,7 +36,7 @@ def test_a_job_whose_load_stops_rests_in_one_step_and_stays_at_rest():
     assert SETTINGS.scale_in_delay <= rest.time - STOPPED < SETTINGS.scale_in_delay + 60
     assert policy.decisions[-1].reason is Reason.AT_REST
     (change,) = [each for each in policy.changes if each.reason is Reason.AT_REST]
-    assert change.sentence.startswith(f"{rest.before} -> {rest.after}, since no batch has run for 18")
+    assert change.sentence.startswith(f"{rest.before} -> {rest.after}, since no batch has run for ")
     assert "executors start again when tasks wait" in policy.decisions[-1].sentence
 
 
@@ -110,6 +110,31 @@ def test_a_restarted_operator_lets_a_job_rest_too():
     restored.restore(policy.scaler.save())
     plan = found.rescales[-1].after
     assert restored.step(None, Situation(4000.0, plan, 9, 0, can_rest=True)).reason is Reason.AT_REST
+
+
+def pulses(count, length=300.0, period=1500.0):
+    """A load that comes for some minutes, and again after each period; it lasts until the next one would begin."""
+    rates, times = [0.0], [0.0]
+    for number in range(count):
+        rates += [900_000.0, 0.0]
+        times += [600.0 + period * number, 600.0 + period * number + length]
+    return steps(rates, times, 600.0 + period * count)
+
+
+def test_a_load_that_repeats_has_its_executors_before_it_comes_though_the_job_rested():
+    found, policy = run(scenario(pulses(4), initial=FIRST, bounds=MAY_REST))
+    woken = [each.time for each in found.rescales if not each.before.executors]
+    begins = [600.0 + 1500.0 * number for number in range(4)]
+    assert [time - begin > 0 for time, begin in zip(woken, begins, strict=False)] == [True, True, False, False]
+    for time, begin in list(zip(woken, begins, strict=False))[2:]:
+        assert 0 < begin - time < 180
+        first = next(batch for batch in found.batches if batch.planned >= begin)
+        assert first.executors >= 1
+        assert first.seconds < 4
+    (sentence, *_) = [each.sentence for each in policy.changes if each.reason is Reason.WOKEN]
+    assert "records/s came 25 min ago and are expected to come again" in sentence
+    assert len(at_rest(found)) >= 4
+    assert found.unfinished == 0
 
 
 def situation(**more):

@@ -45,7 +45,7 @@ class Reason(StrEnum):
     AT_REST = "AtRest"
     """No batch has run for long, so that no executor is needed."""
     WOKEN = "Woken"
-    """Tasks waited for executors in a job at rest, which gets those back that it had before."""
+    """Tasks wait for executors in a job at rest, or will soon: it gets those back that it had before."""
     SCHEDULED = "Scheduled"
     """The plan has the minimum of executors that spec.scaling.schedule asks for now."""
     TO_DEDICATED = "ToDedicated"
@@ -222,6 +222,8 @@ def sentence(decision: Decision, settings: Settings) -> str:
         return f"{_arrow(decision)}, since the bounds have changed."
     if decision.reason is Reason.SCHEDULED:
         return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail}."
+    if decision.reason is Reason.WOKEN:
+        return f"{_arrow(decision)}, since {decision.detail}."
     if decision.reason is Reason.AT_REST:
         return _of_rest(decision)
     if decision.reason is Reason.UNDONE and decision.outcome is not None:

@@ -15,7 +15,7 @@ from ..answers import AnswerReader
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import OF_PODS, Answer, NoAnswer, Observation
-from ..seasons import Seasons
+from ..seasons import Seasons, in_words
 from ..shape import Bounds, Shape
 from ..zones import Zone
 from .changes import Change, Line
@@ -28,6 +28,9 @@ from .steps import Case, careful, make_do, scale_in, scale_out, undo
 
 SCALE_IN_SECONDS = 30.0
 """Seconds between two searches for a plan that releases cores."""
+
+_STARTUPS = 2.0
+"""Times that executors take to start by which those of a job at rest are asked for before a rise."""
 
 
 class Scaler:
@@ -85,9 +88,8 @@ class Scaler:
                 return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
             if (nearest := self._bounds_now(situation).nearest(shape)) != shape:
                 return self._scheduled(situation, nearest)
-        if not shape.executors:  # no batch runs that could be measured; the first task that waits ends the rest
-            self._idle = None
-            return Decision(now, shape, shape, Reason.AT_REST)
+        if not shape.executors:
+            return self._at_rest(situation)
         if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
             answer = answer.without(OF_PODS)
         if answer is not None and self.bounds.dedicated and answer.dedicated_lag_rows is None:
@@ -149,6 +151,25 @@ class Scaler:
             detail, guard = f"{detail}, and {quota_limit(situation)}", Guard.QUOTA
         return Decision(situation.now, situation.plan, plan, Reason.SCHEDULED, guard, detail=detail)
 
+    def _at_rest(self, situation: Situation) -> Decision:
+        """Decide on a job without executors: it has no batch to measure, and the first task that waits ends its rest.
+
+        A rise of the load that repeats ends it, too, so that executors are there before the records.
+        """
+        now, shape, memory = situation.now, situation.plan, self._learned.memory
+        if self._idle is not None:
+            self.seasons.add(self._idle[1], now, 0.0)
+        self._idle = now, now
+        ahead = _STARTUPS * memory.startup
+        rise = self.seasons.coming(now, 0.0, ahead, ahead)
+        if rise is None:
+            return Decision(now, shape, shape, Reason.AT_REST)
+        rested = memory.change is not None and not memory.change.after.executors
+        executors = memory.change.before.executors if memory.change is not None and rested else 1
+        woken = self._bounds_now(situation).nearest(replace(shape, executors=executors))
+        detail = f"{rise.rate:,.0f} records/s came {in_words(rise.period)} ago and are expected to come again"
+        return Decision(now, shape, woken, Reason.WOKEN, detail=detail)
+
     def _choose(self, case: Case) -> Decision:
         """Rest, wait, make do with the ready executors, scale out, or scale in: the first of these that applies."""
         keeping_up, memory = case.learned.keeping_up, case.learned.memory
@@ -184,12 +205,13 @@ class Scaler:
     def _may_rest(self, case: Case) -> float | None:
         """Return for how long no batch has run, if so long that all executors may go; None if some have to stay.
 
-        Batches without records count as well, as a job that has them now and then would be woken each time.
+        Batches without records count as well, as a job that has them now and then would be woken each time. So does a
+        rise that is due soon.
         """
         situation = case.situation
         held = situation.paused or self.settings.mode is not Mode.ACTIVE
         held = held or (situation.scale_in_paused and case.on(Guard.SCALE_IN_PAUSED))
-        if held or self._idle is None or not (case.bounds.rests and situation.can_rest):
+        if held or self._idle is None or not (case.bounds.rests and situation.can_rest and case.at_rest):
             return None
         idle = self._idle[1] - self._idle[0]
         return idle if idle >= self.settings.scale_in_delay else None
