@@ -137,6 +137,12 @@ def test_a_load_that_repeats_has_its_executors_before_it_comes_though_the_job_re
     assert found.unfinished == 0
 
 
+def test_a_pause_of_scaling_out_leaves_a_job_at_rest_until_its_records_come():
+    found, _ = run(scenario(pulses(4), initial=FIRST, bounds=MAY_REST), scale_out_paused=True)
+    woken = [each.time for each in found.rescales if not each.before.executors]
+    assert [time - 600.0 - 1500.0 * number for number, time in enumerate(woken)] == pytest.approx([1.0] * 4, abs=2)
+
+
 def situation(**more):
     return Situation(**({"now": 100.0, "plan": Shape(0, 8, 2), "epoch": 3, "executors_ready": 0} | more))
 

@@ -162,7 +162,8 @@ class Scaler:
         self._idle = now, now
         ahead = _STARTUPS * memory.startup
         rise = self.seasons.coming(now, 0.0, ahead, ahead)
-        if rise is None:
+        held = situation.scale_out_paused and Guard.SCALE_OUT_PAUSED in self.settings.guards
+        if rise is None or held:
             return Decision(now, shape, shape, Reason.AT_REST)
         rested = memory.change is not None and not memory.change.after.executors
         executors = memory.change.before.executors if memory.change is not None and rested else 1
