@@ -333,7 +333,8 @@ class Job:
         spec = self.query.spec
         first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
         chooser = self._resources(opened) if self.platform.chooses_algorithm else None
-        return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
+        message, chooses = setup.display.message, lambda: self.platform.chooses_algorithm
+        return followed_plans(spec, compiled, first, setup.given, chooser, message, chooses)
 
     def _resources(self, opened: OpenedRun) -> Callable[[], Resources]:
         return lambda: Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)
