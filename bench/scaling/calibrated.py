@@ -1,10 +1,11 @@
 """How well ``millrace calibrate`` predicts batches under plans and of sizes that it has not seen.
 
-    python -m bench.scaling.calibrated [--seconds 90] [QUERY ...]        about five minutes for each query on two cores
+    python -m bench.scaling.calibrated [--seconds 120] [QUERY ...]       about three minutes for each query on two cores
     python -m bench.scaling.calibrated --recorded                        the same model on recorded points, in seconds
 
-Each query is calibrated in a process of its own, as the command does it. A second process then measures two other
-plans in the same way, whose batches have sizes of their own. The model of the first predicts each of these points.
+Each query is run in a process of its own, as the command does it, with two plans more. Their batches are left out of
+what the model gets, and it predicts them. They run between the others, so that what else the machine does affects all
+alike.
 With ``--recorded``, the model gets the recorded points (``points``) that the design would measure, and predicts the
 others of the same skew.
 """
@@ -44,7 +45,7 @@ from bench.scaling.points import HELD_OUT as HELD_OUT_POINTS
 from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, shape_of
 from examples.flights import flights
 from millrace_jobs.calibration.calibrate import CalibrationRun
-from millrace_jobs.calibration.design import DesignedPlan
+from millrace_jobs.calibration.design import DesignedPlan, PlanLimits, designed_plans
 from millrace_jobs.commands.query import query_for_spark
 from millrace_operator.capacity.deployment import Deployment
 from millrace_operator.commands.calibration_report import deployment_of
@@ -128,8 +129,8 @@ class CalibratedPoint:
         return self.low <= self.observed <= self.high
 
 
-def write_query(folder: Path, name: str, algorithm: str = "") -> Path:
-    """Write a query, under an algorithm if one is given, and its records, and return its file."""
+def write_query(folder: Path, name: str) -> Path:
+    """Write a query and its records, and return its file."""
     given = {field: value for field, value in QUERIES[name].items() if field != "source"}
     source: Any = QUERIES[name]["source"]
     source = source | {"replay": source["replay"] | {"path": str(folder / source["replay"]["path"])}}
@@ -139,12 +140,8 @@ def write_query(folder: Path, name: str, algorithm: str = "") -> Path:
         "metadata": {"name": name},
         "spec": {"sources": {"s": source}, "sink": {"console": {}}, "batchInterval": "2s"} | given,
     }
-    if algorithm:
-        document["spec"]["partitioner"] = {"algorithm": algorithm, "replicas": {"max": 8}}
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    if algorithm:
-        return file
     if name == "flights":
         pq.write_table(flights(), folder / "flights.parquet")
     else:
@@ -153,7 +150,7 @@ def write_query(folder: Path, name: str, algorithm: str = "") -> Path:
 
 
 def measure(file: Path, seconds: float, plans: Sequence[DesignedPlan]) -> PlanMeasurements:
-    """Measure a query under some plans, or those of the design, in this process."""
+    """Measure a query under some plans, in this process."""
     query = query_for_spark(file, None, None, debug=False)
     run = CalibrationRun(query, seconds, os.cpu_count() or 1, lambda text: print(text, file=sys.stderr), plans=plans)
     try:
@@ -164,19 +161,29 @@ def measure(file: Path, seconds: float, plans: Sequence[DesignedPlan]) -> PlanMe
         run.close()
 
 
-def in_a_process(file: Path, seconds: float, plans: Sequence[DesignedPlan] = ()) -> PlanMeasurements:
+def in_a_process(file: Path, seconds: float, plans: Sequence[DesignedPlan]) -> PlanMeasurements:
     """Measure in a process of its own, so that each one has a JVM that knows nothing."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(measure, file, seconds, plans).result()
 
 
-def points(seen: PlanMeasurements, later: PlanMeasurements) -> list[CalibratedPoint]:
-    """Predict each point that was measured later, by the median of its batches without the first one."""
+def plan_of(batch: PlanBatch) -> DesignedPlan:
+    """Return the plan of a batch."""
+    return DesignedPlan(batch.cores, batch.parallelism, batch.replicas)
+
+
+def without(measured: PlanMeasurements, plans: Sequence[DesignedPlan]) -> PlanMeasurements:
+    """Return the measurements without the batches of some plans."""
+    return replace(measured, batches=[batch for batch in measured.batches if plan_of(batch) not in plans])
+
+
+def points(seen: PlanMeasurements, later: Sequence[PlanBatch]) -> list[CalibratedPoint]:
+    """Predict each point that was measured besides, by the median of its batches without the first one."""
     deployment = deployment_of(seen)
     model = replace(deployment.model, executor_cores=1, state_partitions=seen.state_partitions)
     by_point: dict[int, list[PlanBatch]] = {}
-    for batch in later.batches:
+    for batch in later:
         by_point.setdefault(batch.epoch, []).append(batch)
     found = []
     for batches in by_point.values():
@@ -240,7 +247,7 @@ def main() -> None:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("queries", nargs="*", help="default: all", metavar="QUERY")
-    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--recorded", action="store_true")
     options = parser.parse_args()
     if options.recorded:
@@ -248,12 +255,13 @@ def main() -> None:
         return
     for name in options.queries or QUERIES:
         with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-            seen = in_a_process(write_query(Path(folder), name), options.seconds)
-            later = in_a_process(write_query(Path(folder), name, seen.algorithm), options.seconds, HELD_OUT)
+            plans = (*designed_plans(2, PlanLimits(1, 64), PlanLimits(1, 8)), *HELD_OUT)
+            measured = in_a_process(write_query(Path(folder), name), options.seconds, plans)
+        seen, later = without(measured, HELD_OUT), [each for each in measured.batches if plan_of(each) in HELD_OUT]
         found = points(seen, later)
         rows = [batch.rows for batch in seen.batches]
         print(f"{name}: {seen.algorithm}, {len(seen.batches)} batches of {min(rows):,} to {max(rows):,} records")
-        for note in (*seen.notes, *later.notes):
+        for note in seen.notes:
             print(f"  note: {note}")
         for point in found:
             print(
