@@ -15,6 +15,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=40), pytest.mark.tim
 PERIOD, LENGTH, PEAKS = 600.0, 120.0, 3
 """Seconds from one peak to the next and of a peak, and how many there are."""
 
+LEARNED = 300.0
+"""Seconds before the first peak, in which the scaler learns what batches cost."""
+
 LOW, HIGH = 0.8, 3.0
 """Multiples of the usual load outside of peaks and within."""
 
@@ -56,7 +59,7 @@ def test_executors_are_there_before_the_third_peak(counting: Counting) -> None:
     counting.multiply(0.0)  # so that no backlog is there to begin with
     counting.start(**spec())
     counting.wait_for_executors(FIRST)
-    first = time.monotonic() + PERIOD - LENGTH
+    first = time.monotonic() + LEARNED
     ready, within = [], []
     for number in range(PEAKS):
         begins = first + number * PERIOD
