@@ -59,7 +59,8 @@ def bounds_of(spec: Spec, placement: Placement | None = None) -> Bounds:
     partitioner = spec.partitioner
     dedicated = (placement or partitioner.placement.at_start) is Placement.DEDICATED
     return Bounds(
-        executors=Range(spec.executors.min, spec.executors.max),
+        executors=Range(max(spec.executors.min, 1), spec.executors.max),
+        rests=spec.executors.min == 0,
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
         replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
         executor_cores=spec.executors.cores.slots,
@@ -125,6 +126,7 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
         replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
         applied_epoch=None if observed.applied is None else observed.applied.epoch,
         scheduled_minimum=scheduled_minimum(spec.scaling.schedule, now),
+        can_rest=observed.applied is not None and observed.applied.can_rest,
     )
 
 

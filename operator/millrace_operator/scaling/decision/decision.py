@@ -42,6 +42,10 @@ class Reason(StrEnum):
     """A step did not help and is taken back."""
     OUT_OF_BOUNDS = "OutOfBounds"
     """The plan was outside the bounds, which have changed."""
+    AT_REST = "AtRest"
+    """No batch has run for long, so that no executor is needed."""
+    WOKEN = "Woken"
+    """Tasks wait for executors in a job at rest, or will soon: it gets those back that it had before."""
     SCHEDULED = "Scheduled"
     """The plan has the minimum of executors that spec.scaling.schedule asks for now."""
     TO_DEDICATED = "ToDedicated"
@@ -67,6 +71,7 @@ class Situation:
         applied_epoch: epoch of the last plan that the driver has acknowledged; None before the first.
         quota_reason: which quota allows no more executors, and why; may be empty.
         scheduled_minimum: executors that the user's schedule asks for at ``now``; 0 if it asks for none.
+        can_rest: whether the driver follows a plan without executors, and reports tasks that wait for one.
     """
 
     now: float
@@ -83,6 +88,7 @@ class Situation:
     applied_epoch: int | None = None
     quota_reason: str = ""
     scheduled_minimum: int = 0
+    can_rest: bool = False
 
     @property
     def minimum_now(self) -> int:
@@ -216,9 +222,20 @@ def sentence(decision: Decision, settings: Settings) -> str:
         return f"{_arrow(decision)}, since the bounds have changed."
     if decision.reason is Reason.SCHEDULED:
         return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail}."
+    if decision.reason is Reason.WOKEN:
+        return f"{_arrow(decision)}, since {decision.detail}."
+    if decision.reason is Reason.AT_REST:
+        return _of_rest(decision)
     if decision.reason is Reason.UNDONE and decision.outcome is not None:
         return f"{_arrow(decision)}: {_no_help(decision.outcome)}."
     return f"{observed_load(decision)}: {_conclusion(decision, settings)}."
+
+
+def _of_rest(decision: Decision) -> str:
+    woken = "executors start again when tasks wait for them"
+    if decision.changed:
+        return f"{_arrow(decision)}, since {decision.detail}; {woken}."
+    return f"{decision.plan} stays while no record arrives; {woken}."
 
 
 def _conclusion(decision: Decision, settings: Settings) -> str:

@@ -146,6 +146,8 @@ class PlacedScaler:
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision on shape and placement; the caller carries it out."""
         self._follow(situation)
+        if not situation.plan.executors:  # a job at rest stays as it is, its pods included
+            return replace(self._scaler.step(answer, situation), placement=self._progress.found)
         if situation.dedicated and not self._caught_up(answer, situation):
             decision = _waiting(situation)
         else:
