@@ -91,6 +91,8 @@ def test_ctrl_c_ends_it_after_the_running_batch(project: Project) -> None:
 def test_what_cannot_be_calibrated_is_refused_in_one_sentence(project: Project) -> None:
     query = query_of(project)
     project.millrace("calibrate", query, "--rate", "-3").assert_failed("--rate is -3", "above 0")
+    project.millrace("calibrate", query, "--rate", "nan").assert_failed("--rate is nan", "above 0")
+    project.millrace("calibrate", query, "--seconds", "nan").assert_failed("--seconds is nan", "such as 90")
     (project.folder / "empty").mkdir()
     empty = project.query(SQL, name="none", source={"files": {"path": "empty", "format": "csv"}})
     project.millrace("calibrate", empty).assert_failed("source events has no record yet", "let some thousands arrive")

@@ -29,6 +29,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.disk import process_folder
 from millrace_jobs.pipeline.progress import BatchReport
+from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process.processors import ProcessorClock
 from millrace_jobs.queries.execution import CompiledQuery
@@ -39,9 +40,6 @@ from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sources.base import Source
 from millrace_support.plan_measurements import PlanMeasurements
-
-LEAST_SECONDS = 20.0
-"""Shortest time of all batches."""
 
 _FILES = ("files", "replay", "rate", "nexmark", "python")
 """Kinds of source that need no server, unless their files are in an object store."""
@@ -235,6 +233,11 @@ class _CalibrationPlatform(OneProcess):
         self.others = now.others_since(self.clock)
         self.conductor.batch(report)
 
+    def idle(self, pin: Pin) -> None:
+        """Have the conductor end a run that reads nothing."""
+        assert self.conductor is not None
+        self.conductor.idle()
+
     def close(self) -> None:
         """Give all cores back."""
         if self.slots is not None:
@@ -319,6 +322,9 @@ class CalibrationRun:
     def measured(self) -> PlanMeasurements:
         """Return what the run has measured. Raises MillraceError if that is too little."""
         found = self._conductor
+        if found.rejected and not found.events and not found.warm_up:
+            message = f"no record could be read: {found.rejected:,} were rejected"
+            raise MillraceError(Problem(message, "compare format and schema of the source with its records"))
         if len(found.finished) < LEAST_BATCHES:
             message = (
                 f"the run ended after {found.warm_up + len(found.finished)} batches, too few to know what they cost"

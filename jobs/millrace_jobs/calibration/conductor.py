@@ -24,6 +24,9 @@ _FIRST_ROWS, _MOST_GROWTH, _LEAST_GROWTH = 100, 8.0, 0.25
 _WARM_UP, _LONGEST_WARM_UP = 0.35, 0.6
 """Share of the time that is for warming up, and for finding the size of batches as long as it is far from found."""
 
+_QUIET_SECONDS = 20.0
+"""Seconds without a record after which a run ends: nothing else would end it."""
+
 LEAST_BATCHES = 6
 """Batches without which nothing can be reported."""
 
@@ -98,6 +101,7 @@ class Conductor:
     finished: list[PlanBatch] = field(default_factory=list)
     algorithms: list[str] = field(default_factory=list)
     warm_up: int = 0
+    rejected: int = 0
     events: list[tuple[int, int]] = field(default_factory=list)
     """Records so far and the latest event time, after each batch that had one."""
 
@@ -108,6 +112,9 @@ class Conductor:
     _epoch: int = 1
     _plan: Plan | None = None
     _began: float | None = None
+    _read: float | None = None
+    """When a record was read last; before the first one, when the run began to ask for them."""
+
     _unit_rows: float = 0.0
     _most_rows: int = 0
     _large: int = _FIRST_ROWS
@@ -153,10 +160,13 @@ class Conductor:
 
     def batch(self, report: BatchReport) -> None:
         """Take a finished batch, and decide what follows."""
+        self.rejected += report.rejected
         if not report.rows:
+            self.idle()
             if report.taken or report.rejected:  # units without a record
                 self._give(self._turn.rows)
             return
+        self._read = self.clock()
         if self._began is None:  # the first batch, which loads code, does not count
             self._began = self.clock()
         self._note(report)
@@ -164,6 +174,13 @@ class Conductor:
             self._warm(report)
         else:
             self._measure(report, self._running)
+
+    def idle(self) -> None:
+        """Note that nothing was read; end the run if that lasts, as where a source has no more that can be read."""
+        now = self.clock()
+        self._read = now if self._read is None else self._read
+        if now - self._read >= _QUIET_SECONDS:
+            self.end()
 
     def _warm(self, report: BatchReport) -> None:
         self.warm_up += 1

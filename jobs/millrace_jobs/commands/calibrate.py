@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from enum import StrEnum
 from pathlib import Path
@@ -54,9 +55,11 @@ def calibrate(
 
     Sinks are not written, and results are dropped. Ctrl-C ends the run early, with a report if it has measured enough.
     """
-    if any(each <= 0 for each in rate or ()):
-        wrong = next(each for each in rate or () if each <= 0)
-        raise MillraceError(Problem(f"--rate is {wrong:g}", "write a number of records per second above 0"))
+    for each in rate or ():
+        if not 0 < each < math.inf:
+            raise MillraceError(Problem(f"--rate is {each:g}", "write a number of records per second above 0"))
+    if not seconds < math.inf:
+        raise MillraceError(Problem(f"--seconds is {seconds:g}", "write a number of seconds, such as 90"))
     if "calibrate" not in cost_reports:
         message = "the package millrace_operator, whose model explains the measurements, is not installed"
         raise MillraceError(Problem(message, "run this command where Millrace was installed by pip"))

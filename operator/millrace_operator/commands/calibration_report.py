@@ -182,10 +182,14 @@ def _lines(measured: PlanMeasurements, deployment: Deployment, forecasts: list[R
     )
     yield from _shown(_rate_table(forecasts))
     for found in forecasts:
-        yield f"{found.rate:,.0f} records/s: {_sentence(found, deployment)}"
+        yield f"{_number(found.rate)} records/s: {_sentence(found, deployment)}"
     yield ""
     for note in (*measured.notes, *_caveats(measured, deployment)):
         yield f"note: {note}"
+
+
+def _number(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _cost_table(deployment: Deployment) -> Table:
@@ -206,7 +210,7 @@ def _rate_table(forecasts: list[RateForecast]) -> Table:
         mark = "" if found.plan else " (beyond)" if found.beyond else " (too few)"
         shape = plan.plan
         table.add_row(
-            f"{found.rate:,.0f}",
+            _number(found.rate),
             f"{shape.executors}{mark}",
             str(shape.parallelism),
             str(shape.replicas),

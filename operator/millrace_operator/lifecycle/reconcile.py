@@ -199,7 +199,7 @@ class Reconciler:
         observed = self._completed(key, memory, observed, query, now)
         refusal = memory.refusal.of(observed)
         waits = refusal is not None and refusal.until > now
-        memory.scaling = woken(observed, memory.scaling, now)
+        memory.scaling = woken(observed, running_spec(observed, query), memory.scaling, now)
         step = next_step(observed, query, self._defaults, now, memory.scaling, refusal if waits else None)
         try:
             self._take(key, memory, observed, step, tries_everything=refusal is not None and not waits)

@@ -309,6 +309,8 @@ def _rests(observed: ObservedQuery) -> str:
     """Return that the plan has no executor, as the rest of a sentence; empty if it has some."""
     if observed.plan is None or observed.plan.executors:
         return ""
+    if observed.driver_waits.executors:
+        return ", and its tasks run on one executor until the plan may change"
     return ", and at rest without executors until records arrive"
 
 

@@ -39,7 +39,13 @@ class RateHistory:
         return math.floor(time / self.width)
 
     def add(self, since: float, until: float, rate: float) -> None:
-        """Record that ``rate`` records per second arrived within a time; what lies before the open slot is left out."""
+        """Record that ``rate`` records per second arrived within a time; what lies before the open slot is left out.
+
+        If the time is before the slot that was open before, the clock was set back, and the history starts again.
+        """
+        if self._open is not None and self.slot(until) < self._open - 1:
+            self._closed, self._open = np.full(0, np.nan), None
+            self._records = self._seconds = 0.0
         if self._open is None:
             self._open = self.slot(since)
         since = max(since, self._open * self.width, until - self._most * self.width)
@@ -78,7 +84,8 @@ class RateHistory:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Continue from what ``save`` returned."""
-        self._open, (self._records, self._seconds) = saved["open"], saved["partly"]
+        """Continue from what ``save`` returned. Raises an error if these are no numbers."""
+        self._open = None if saved["open"] is None else int(saved["open"])
+        self._records, self._seconds = map(float, saved["partly"])
         logs = np.frombuffer(base64.b64decode(saved["logs"]), dtype=np.float16).astype(np.float64)
         self._closed = np.expm1(logs)[-self._most :]

@@ -29,7 +29,10 @@ OVERLAP = 0.8
 """Share of a period that has to be compared with the one before it: a second rise is enough to expect a third."""
 
 _AGES = {"hours": (10.0, 1080), "days": (60.0, 4320), "weeks": (600.0, 3024)}
-"""Width in seconds and number of slots: three hours, three days, three weeks. The longest season is half of each."""
+"""Width in seconds and number of slots: three hours, three days, three weeks.
+
+A season is about half of each at most.
+"""
 
 _FEWEST = 12
 """Slots of a period at least: what comes again sooner is within what executors are kept for."""

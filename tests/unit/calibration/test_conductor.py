@@ -166,3 +166,25 @@ def test_batches_grow_on_a_machine_that_is_slow_whatever_they_have() -> None:
     job = Job(fixed=6.0)
     found = job.run()
     assert max(batch.rows for batch in found.finished) >= 1000
+
+
+def test_a_run_whose_records_are_all_rejected_ends() -> None:
+    job = Job()
+    for number in range(100):
+        job.now += 0.5
+        job.conductor.batch(a_batch(batch=number, rows=0, seconds=0.5, rejected=3))
+        if job.ended:
+            break
+    assert 20 <= job.now < 25
+    assert job.conductor.rejected == 6 * job.now
+
+
+def test_a_run_whose_source_has_no_more_ends() -> None:
+    job = Job()
+    for _ in range(4):
+        job.next_batch()
+    ended_at = job.now
+    while not job.ended and job.now < ended_at + 60:
+        job.now += 0.1
+        job.conductor.idle()
+    assert 19 < job.now - ended_at < 22

@@ -7,9 +7,11 @@ import pytest
 from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
 from millrace_api.model.plan import Plan
 from millrace_operator.lifecycle.autoscaling.scaling_status import ScalingResult, last_scaling_of, load_of
-from millrace_operator.scaling.decision.decision import Decision, Reason
+from millrace_operator.scaling.decision.decision import Decision, Reason, Situation
+from millrace_operator.scaling.decision.scaler import Scaler
+from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Answer
-from millrace_operator.scaling.shape import Shape
+from millrace_operator.scaling.shape import Bounds, Range, Shape
 from unit.resources.cases import SMALLEST
 
 QUERY = SMALLEST + "  executors: {initial: 2, min: 0, max: 4}\n"
@@ -108,6 +110,28 @@ def test_a_paused_query_gets_them_once_the_pause_ends(resting):
     resting.settle()
     assert plan_of(resting).executors == 2
     assert resting.status.last_scaling.reason == "Woken"
+
+
+def test_a_paused_query_whose_tasks_run_does_not_say_that_no_record_arrives(resting):
+    resting.put(QUERY, PAUSED)
+    tasks_wait(resting)
+    message = "the driver is ready, and its tasks run on one executor until the plan may change"
+    assert resting.condition("Ready").message == message
+    plan = Shape(0, 8, 2)
+    decision = Scaler(Settings(), Bounds(Range(1, 4), Range(1, 64), Range(1, 64), rests=True), 8).step(
+        None, Situation(100.0, plan, 3, 1, paused=True, can_rest=True, tasks_wait=True)
+    )
+    assert decision.sentence == "0/8/2 stays, since its tasks run on one executor until the plan may change."
+    assert load_of(decision, Answer(time=100.0, lag_rows=7.0), 1, 2.0) is None
+
+
+def test_a_maximum_that_was_lowered_meanwhile_holds(resting):
+    resting.put(QUERY.replace("initial: 2", "initial: 1").replace("max: 4", "max: 1"))
+    resting.settle()
+    rests(resting)
+    status = tasks_wait(resting)
+    assert plan_of(resting).executors == 1
+    assert (status.last_scaling.reason, status.last_scaling.to.executors) == ("Woken", 1)
 
 
 def test_a_report_of_another_driver_or_of_no_wait_wakes_no_query(resting):

@@ -132,7 +132,7 @@ def test_a_load_that_repeats_has_its_executors_before_it_comes_though_the_job_re
         assert first.executors >= 1
         assert first.seconds < 4
     (sentence, *_) = [each.sentence for each in policy.changes if each.reason is Reason.WOKEN]
-    assert "records/s came 25 min ago and are expected to come again" in sentence
+    assert "since a rise that came 25 min ago is expected to come again, to " in sentence
     assert len(at_rest(found)) >= 4
     assert found.unfinished == 0
 

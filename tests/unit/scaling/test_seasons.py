@@ -8,6 +8,7 @@ import pytest
 from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Settings
+from millrace_operator.scaling.rate_history import RateHistory
 from millrace_operator.scaling.seasons import Seasons, find_season, in_words
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 from millrace_research.arena.simulation.traces import trace
@@ -52,7 +53,7 @@ def test_executors_are_released_between_peaks():
     for each in ahead:
         before = [change.plan.executors for change in policy.changes if change.time < each.time]
         assert before[-1] <= 2
-    assert "which came 20 min ago and is expected to come again" in ahead[0].sentence
+    assert "since a rise that came 20 min ago is expected to come again" in ahead[0].sentence
 
 
 def test_a_peak_that_does_not_come_again_is_expected_once():
@@ -159,3 +160,18 @@ def test_the_history_is_bounded_and_a_gap_is_not_a_load():
 )
 def test_a_period_in_words(seconds, text):
     assert in_words(seconds) == text
+
+
+def test_a_clock_that_was_set_back_begins_the_history_again():
+    history = RateHistory(10.0, 100)
+    history.add(86_400.0, 86_500.0, 5.0)
+    history.add(0.0, 100.0, 7.0)
+    assert history.closed.tolist() == [7.0] * 9
+
+
+@pytest.mark.parametrize("change", [{"open": "x"}, {"open": [1]}, {"open": float("nan")}, {"partly": ["x", 1]}])
+def test_saved_seasons_that_are_no_numbers_are_refused(change):
+    saved = Seasons().save()
+    saved["hours"] |= change
+    with pytest.raises((TypeError, ValueError)):
+        Seasons().restore(saved)

@@ -143,6 +143,9 @@ class Autoscaler:
         state = _state_of(memory, observed, spec, plan, seconds)
         situation = situation_of(observed, spec, plan, now)
         answer, failure = self._answer(key, situation.now, situation.executors_ready)
+        newest = self._reconciler.observations.of(key)
+        if newest is None or newest.plan is None or newest.plan.epoch != plan.epoch:
+            return  # the plan has changed meanwhile, as where tasks ended a rest
         decision = state.scaler.step(answer, situation)
         self._note(decision, answer, situation, state, requested_cores(spec, situation))
         result = self._result(decision, failure, situation, state, observed, spec, now)

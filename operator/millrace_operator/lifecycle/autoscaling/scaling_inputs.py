@@ -126,6 +126,7 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
         replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
         applied_epoch=None if observed.applied is None else observed.applied.epoch,
         scheduled_minimum=scheduled_minimum(spec.scaling.schedule, now),
+        tasks_wait=observed.driver_waits.executors,
         can_rest=observed.applied is not None and observed.applied.can_rest,
     )
 

@@ -162,7 +162,7 @@ def undecided(reason: ActiveReason, generation: int, now: datetime) -> tuple[Con
 def load_of(decision: Decision, answer: Answer, ready: int, cores: float) -> ObservedLoad | None:
     """Return the observed load of the job, whose pods request ``cores``; None if the decision has no inputs."""
     inputs = decision.inputs
-    if not decision.plan.executors and decision.reason is Reason.AT_REST:
+    if not decision.plan.executors and decision.reason is Reason.AT_REST and not decision.detail:
         return _load_at_rest(answer, ready, cores)
     if inputs is None:
         return None
@@ -180,6 +180,10 @@ def load_of(decision: Decision, answer: Answer, ready: int, cores: float) -> Obs
     )
 
 
+_MOST_LAG = 2.0**53
+"""Largest lag that is reported of a job at rest: what JSON readers take for a whole number."""
+
+
 def _load_at_rest(answer: Answer, ready: int, cores: float) -> ObservedLoad:
     """Return the load of a job that runs no batch; nothing has checked the numbers of the answer."""
     lag = answer.lag_rows or 0.0
@@ -187,7 +191,7 @@ def _load_at_rest(answer: Answer, ready: int, cores: float) -> ObservedLoad:
         utilization=0.0,
         processing_seconds=0.0,
         input_rate=0.0,
-        lag=round(lag) if math.isfinite(lag) and lag > 0 else 0,
+        lag=round(min(lag, _MOST_LAG)) if math.isfinite(lag) and lag > 0 else 0,
         executors_ready=ready,
         cores=round(cores, 3),
         observed_time=format_time(datetime.fromtimestamp(answer.time, UTC)),

@@ -72,6 +72,7 @@ class Situation:
         quota_reason: which quota allows no more executors, and why; may be empty.
         scheduled_minimum: executors that the user's schedule asks for at ``now``; 0 if it asks for none.
         can_rest: whether the driver follows a plan without executors, and reports tasks that wait for one.
+        tasks_wait: whether it has reported that; it has taken an executor by itself.
     """
 
     now: float
@@ -89,6 +90,7 @@ class Situation:
     quota_reason: str = ""
     scheduled_minimum: int = 0
     can_rest: bool = False
+    tasks_wait: bool = False
 
     @property
     def minimum_now(self) -> int:
@@ -119,8 +121,7 @@ class Inputs:
         lag: records that wait at the source.
         demand: records per second that the plan is made for, including growth until executors are ready, and the lag.
         keys: distinct keys of a batch, None if unknown.
-        period: seconds after which the load has risen to ``demand`` before, so that it is expected to do so again; None
-            if the demand does not rest on that.
+        period: seconds after which a rise is expected to come again, which ``demand`` includes; None if it has none.
     """
 
     interval: float
@@ -235,7 +236,11 @@ def _of_rest(decision: Decision) -> str:
     woken = "executors start again when tasks wait for them"
     if decision.changed:
         return f"{_arrow(decision)}, since {decision.detail}; {woken}."
-    return f"{decision.plan} stays while no record arrives; {woken}."
+    return (
+        f"{decision.plan} stays, since {decision.detail}."
+        if decision.detail
+        else (f"{decision.plan} stays while no record arrives; {woken}.")
+    )
 
 
 def _conclusion(decision: Decision, settings: Settings) -> str:
@@ -289,8 +294,8 @@ def observed_load(decision: Decision) -> str:
         text += f", while {inputs.lag:,.0f} wait"
     if inputs.demand > inputs.arrival * 1.005:
         text += f"; the plan is for {inputs.demand:,.0f}"
-    if inputs.period is not None:
-        text += f", which came {in_words(inputs.period)} ago and is expected to come again"
+        if inputs.period is not None:
+            text += f", since a rise that came {in_words(inputs.period)} ago is expected to come again"
     return text
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..answers import AnswerReader
+from ..answers import MAX_AGE, AnswerReader
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import OF_PODS, Answer, NoAnswer, Observation
@@ -157,18 +157,23 @@ class Scaler:
         A rise of the load that repeats ends it, too, so that executors are there before the records.
         """
         now, shape, memory = situation.now, situation.plan, self._learned.memory
-        if self._idle is not None:
+        if situation.tasks_wait:  # the rest is over, but for the plan, which may not change yet
+            self._idle = None
+            detail = "its tasks run on one executor until the plan may change"
+            return Decision(now, shape, shape, Reason.AT_REST, detail=detail)
+        if self._idle is not None and 0 < now - self._idle[1] <= MAX_AGE:
             self.seasons.add(self._idle[1], now, 0.0)
         self._idle = now, now
         ahead = _STARTUPS * memory.startup
         rise = self.seasons.coming(now, 0.0, ahead, ahead)
-        held = situation.scale_out_paused and Guard.SCALE_OUT_PAUSED in self.settings.guards
-        if rise is None or held:
+        paused = situation.scale_out_paused and Guard.SCALE_OUT_PAUSED in self.settings.guards
+        if rise is None or paused:
             return Decision(now, shape, shape, Reason.AT_REST)
         rested = memory.change is not None and not memory.change.after.executors
         executors = memory.change.before.executors if memory.change is not None and rested else 1
         woken = self._bounds_now(situation).nearest(replace(shape, executors=executors))
-        detail = f"{rise.rate:,.0f} records/s came {in_words(rise.period)} ago and are expected to come again"
+        before = f"a rise that came {in_words(rise.period)} ago"
+        detail = f"{before} is expected to come again, to {rise.rate:,.0f} records/s"
         return Decision(now, shape, woken, Reason.WOKEN, detail=detail)
 
     def _choose(self, case: Case) -> Decision:
@@ -210,9 +215,9 @@ class Scaler:
         rise that is due soon.
         """
         situation = case.situation
-        held = situation.paused or self.settings.mode is not Mode.ACTIVE
-        held = held or (situation.scale_in_paused and case.on(Guard.SCALE_IN_PAUSED))
-        if held or self._idle is None or not (case.bounds.rests and situation.can_rest and case.at_rest):
+        stays = situation.paused or self.settings.mode is not Mode.ACTIVE
+        stays = stays or (situation.scale_in_paused and case.on(Guard.SCALE_IN_PAUSED))
+        if stays or self._idle is None or not (case.bounds.rests and situation.can_rest and case.at_rest):
             return None
         idle = self._idle[1] - self._idle[0]
         return idle if idle >= self.settings.scale_in_delay else None
