@@ -1,6 +1,6 @@
 """Millrace against rivals at all their settings, on recorded loads that were held back when it was tuned.
 
-    python -m bench.arena.fronts [--hours H] [--seeds N] [--cores C] [--faults] [--tuned] [--write]
+    python -m bench.arena.fronts [--hours H] [--seeds N] [--cores C] [--rivals TEXT] [--faults] [--tuned] [--write]
 
 A rival that knows no model needs its setting tuned to the job, so that each is run at several, and once more with the
 best parallelism and replicas for its executors, which it could not know. What counts is how many of its
@@ -84,13 +84,14 @@ class LoadRun:
     figures: Mapping[str, RunFigures]
 
 
-def run_load(file: Path, setting: ScenarioSetting, faults: bool) -> LoadRun:
-    """Run Millrace, the oracle and all settings of the rivals through the busiest hours of a recording."""
+def run_load(file: Path, setting: ScenarioSetting, faults: bool, only: str = "") -> LoadRun:
+    """Run Millrace, the oracle and the rivals whose names contain ``only`` through the busiest hours of a recording."""
     scenario, seed = recorded(read_trace(file), setting), setting.seed
     if faults:
         scenario = with_faults(scenario)
     runs = {name: run(scenario, name, seed) for name in (ORACLE, OURS)}
-    runs |= {name: run_policy(scenario, maker(scenario), seed) for name, maker in rivals().items()}
+    chosen = {name: maker for name, maker in rivals().items() if only in name}
+    runs |= {name: run_policy(scenario, maker(scenario), seed) for name, maker in chosen.items()}
     least = runs[ORACLE].core_hours
     found = {name: figures(each, scenario.trace, scenario.bounds, least) for name, each in runs.items()}
     return LoadRun(file.stem, scenario.trace.duration / 3600, found)
@@ -143,7 +144,7 @@ def _rows(runs: list[LoadRun], ours: Mapping[str, tuple[float, float]]) -> str:
         "|---|---:|---:|---:|---:|---:|",
     ]
     hours = sum(each.hours for each in runs)
-    for name in (ORACLE, OURS, *rivals()):
+    for name in runs[0].figures:
         found = medians(runs, name)
         better = sum(late < ours[load][0] and cost < ours[load][1] for load, (late, cost) in found.items())
         rescales, reversals = (
@@ -185,16 +186,24 @@ def main() -> None:
     parser.add_argument(
         "--tuned", action="store_true", help="the loads that rules were tuned on, instead of the others"
     )
+    parser.add_argument(
+        "--rivals", default="", help="only those whose name contains this, such as lag; none without any"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables into docs/autoscaling.md")
     chosen = parser.parse_args()
     files = recordings(tuned=chosen.tuned)
     setting = ScenarioSetting(
         max_executors=_CORES // chosen.cores, longest=3600 * chosen.hours, executor_cores=chosen.cores
     )
-    jobs = [(file, replace(setting, seed=seed), chosen.faults) for seed in range(chosen.seeds) for file in files]
+    jobs = [
+        (file, replace(setting, seed=seed), chosen.faults, chosen.rivals)
+        for seed in range(chosen.seeds)
+        for file in files
+    ]
     with get_context("spawn").Pool(_PROCESSES) as pool:
         runs = pool.starmap(run_load, jobs, chunksize=1)
     given = f"--hours {chosen.hours:g} --seeds {chosen.seeds} --cores {chosen.cores}{' --faults' * chosen.faults}"
+    given += f" --rivals {chosen.rivals!r}" if chosen.rivals else ""
     tables = text(runs, f"`python -m bench.arena.fronts {given}`")
     print(tables)
     if chosen.write:
