@@ -188,8 +188,9 @@ def _each(seconds: float | None, tasks: int) -> float:
 class SerialMemory:
     """The serial parts of the last observations, and whether they are too much.
 
-    They are once their median, of ``window`` observations, is above ``target``, until it is below ``target - step``;
-    and certainly so once that holds of the timed parts alone.
+    They are once their median, of ``window`` observations, is above ``target``, until it is below ``target - step``.
+    They certainly are only while that of the timed parts alone is above ``target``. Where the first batches were slow,
+    as on a busy machine, more executors may still help the present ones.
     """
 
     def __init__(self, target: float, step: float, window: int) -> None:
@@ -216,7 +217,7 @@ class SerialMemory:
             return
         self._exceeds = self._is_above(self._share(), self._exceeds)
         timed = statistics.median(sum(shares.values()) - rest for shares, _, _, rest in self._recent)
-        self._certain = self._is_above(timed, self._certain)
+        self._certain = timed > self._target
         self._cause = self._largest()
 
     @property
