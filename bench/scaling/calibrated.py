@@ -44,8 +44,9 @@ from bench.scaling.points import (
 from bench.scaling.points import HELD_OUT as HELD_OUT_POINTS
 from bench.scaling.prediction import BATCHES, BOUNDS, INTERVAL, STATE_PARTITIONS, observation, shape_of
 from examples.flights import flights
+from millrace_api.model.deployment import Parallelism, Replicas
 from millrace_jobs.calibration.calibrate import CalibrationRun
-from millrace_jobs.calibration.design import DesignedPlan, PlanLimits, designed_plans
+from millrace_jobs.calibration.design import DesignedPlan, designed_plans
 from millrace_jobs.commands.query import query_for_spark
 from millrace_operator.capacity.deployment import Deployment
 from millrace_operator.commands.calibration_report import deployment_of
@@ -255,7 +256,7 @@ def main() -> None:
         return
     for name in options.queries or QUERIES:
         with tempfile.TemporaryDirectory(prefix="millrace-bench-") as folder:
-            plans = (*designed_plans(2, PlanLimits(1, 64), PlanLimits(1, 8)), *HELD_OUT)
+            plans = (*designed_plans(2, Parallelism(max=64), Replicas(max=8)), *HELD_OUT)
             measured = in_a_process(write_query(Path(folder), name), options.seconds, plans)
         seen, later = without(measured, HELD_OUT), [each for each in measured.batches if plan_of(each) in HELD_OUT]
         found = points(seen, later)

@@ -79,7 +79,6 @@ class PlanMeasurements:
         batches: those that count, the oldest first.
         warm_up: number of the batches before them.
         seconds: time of all batches.
-        passes: how often the records were read, at least in part.
         event_seconds: event time of a record on average, which says what period a batch covers; None without
             a watermark.
         notes: sentences on what limits the measurements.
@@ -92,7 +91,6 @@ class PlanMeasurements:
     batches: Sequence[PlanBatch]
     warm_up: int
     seconds: float
-    passes: int = 1
     event_seconds: float | None = None
     notes: Sequence[str] = ()
 

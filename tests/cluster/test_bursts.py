@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from lab.counting_query import RATE, Counting
-from lab.parts.millrace_images import SCORING_IMAGE
 from lab.waiting import wait_until
+
+from .paced_counts import FIRST, paced_counts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=16), pytest.mark.timeout(2400)]
 
@@ -20,11 +21,7 @@ GROWTH, SECONDS = 3.4, 90.0
 """The load at the end of the burst over that before, and how long it grows."""
 
 INTERVAL, TARGET = 10, 0.9
-FIRST, MOST = 2, 6
-"""Executors that are enough before the burst, and at most."""
-
-RECORD = 8_000
-"""Microseconds that the aggregator waits for a record: before the burst, a batch has 8 s of them for two cores."""
+"""Seconds between batches, and the usual target of W."""
 
 LEARNED, WAVE = 20, 6
 """Batches before the burst, from which the scaler learns what batches cost, and those of a wave of their load."""
@@ -39,20 +36,6 @@ class Step(NamedTuple):
     seconds: float
     executors: int
     message: str
-
-
-def spec() -> dict[str, Any]:
-    """Return the parts of a query whose work executors divide."""
-    options = {"column": "name", "microseconds": RECORD}
-    return {
-        "image": SCORING_IMAGE,
-        "query": {"python": {"aggregator": "paced:PacedCount", "groupBy": ["name"], "options": options}},
-        "batchInterval": f"{INTERVAL}s",
-        "partitioner": {"algorithm": "shuffle", "replicas": {"initial": 2, "max": 4}},
-        "parallelism": {"initial": 4, "max": 12},
-        "executors": {"initial": FIRST, "min": FIRST, "max": MOST},
-        "scaling": {"mode": "Active", "target": TARGET, "window": 3, "grace": 3},
-    }
 
 
 def learn(counting: Counting) -> None:
@@ -91,7 +74,7 @@ def test_a_load_that_grows_to_3_4_times_gets_several_executors_at_once(
 ) -> None:
     query = counting.query
     counting.multiply(0.0)  # so that no backlog is there to begin with
-    counting.start(**spec())
+    counting.start(**paced_counts(INTERVAL))
     counting.wait_for_executors(FIRST)
     learn(counting)
     driver, first = query.driver_uid, query.plan["executors"]

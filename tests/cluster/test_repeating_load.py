@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
 from lab.counting_query import Counting
-from lab.parts.millrace_images import SCORING_IMAGE
+
+from .paced_counts import FIRST, paced_counts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=40), pytest.mark.timeout(3600)]
 
@@ -21,23 +21,8 @@ LEARNED = 300.0
 LOW, HIGH = 0.8, 3.0
 """Multiples of the usual load outside of peaks and within."""
 
-INTERVAL, FIRST, MOST = 5, 2, 6
-RECORD = 8_000
-"""Microseconds that the aggregator waits for a record: outside of peaks, a batch has 3.2 s of them for two cores."""
-
-
-def spec() -> dict[str, Any]:
-    """Return the parts of a query whose work executors divide."""
-    options = {"column": "name", "microseconds": RECORD}
-    return {
-        "image": SCORING_IMAGE,
-        "query": {"python": {"aggregator": "paced:PacedCount", "groupBy": ["name"], "options": options}},
-        "batchInterval": f"{INTERVAL}s",
-        "partitioner": {"algorithm": "shuffle", "replicas": {"initial": 2, "max": 4}},
-        "parallelism": {"initial": 4, "max": 12},
-        "executors": {"initial": FIRST, "min": FIRST, "max": MOST},
-        "scaling": {"mode": "Active", "window": 3, "grace": 3},
-    }
+INTERVAL = 5
+"""Seconds between batches."""
 
 
 def follow(counting: Counting, until: float, factor: float) -> list[int]:
@@ -57,7 +42,7 @@ def follow(counting: Counting, until: float, factor: float) -> list[int]:
 def test_executors_are_there_before_the_third_peak(counting: Counting) -> None:
     query = counting.query
     counting.multiply(0.0)  # so that no backlog is there to begin with
-    counting.start(**spec())
+    counting.start(**paced_counts(INTERVAL))
     counting.wait_for_executors(FIRST)
     first = time.monotonic() + LEARNED
     ready, within = [], []

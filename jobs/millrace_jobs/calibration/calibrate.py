@@ -23,7 +23,7 @@ from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.values import PositiveDuration
 from millrace_jobs.calibration.conductor import LEAST_BATCHES, Conductor
 from millrace_jobs.calibration.core_slots import CoreSlots
-from millrace_jobs.calibration.design import DesignedPlan, PlanLimits, designed_plans
+from millrace_jobs.calibration.design import DesignedPlan, designed_plans
 from millrace_jobs.calibration.turns import TurnSource, first_time, next_end
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.comparison.scratch_query import scratch_query
@@ -207,7 +207,7 @@ class _CalibrationPlatform(OneProcess):
     def plans(self) -> PlanSource | None:
         """Return the conductor."""
         assert self.conductor is not None
-        pin_of(self.conductor.base)
+        pin_of(self.conductor.base)  # a parameter that is wrong is an error before Spark starts
         return self.conductor
 
     def copies(self, checkpoint: Checkpoint) -> None:
@@ -272,11 +272,11 @@ class CalibrationRun:
         turn = self._folder / "turn.json"
         self._endpoints = _CalibrationEndpoints(turn, self._note_first_time)
         spec = query.spec
-        limits = _limits(spec.parallelism), _limits(spec.partitioner.replicas)
+        bounds = spec.parallelism, spec.partitioner.replicas
         base = Plan.initial(spec, auto=Algorithm.NATIVE).model_copy(update={"placement": Placement.INLINE})
         delays = [each.watermark.delay.microseconds for each in spec.sources.values() if each.watermark is not None]
         self._conductor = Conductor(
-            plans or designed_plans(cores, *limits),
+            plans or designed_plans(cores, *bounds),
             base,
             seconds,
             leave=lambda cores: self._leave(cores),
@@ -292,7 +292,7 @@ class CalibrationRun:
         self._platform = _CalibrationPlatform(
             conductor=self._conductor,
             partitions=partitions,
-            designed=lambda cores: plans or designed_plans(cores, *limits),
+            designed=lambda cores: plans or designed_plans(cores, *bounds),
         )
         self._log = (self._folder / "log").open("w", encoding="utf-8")
         scratch = scratch_query(query, query.name, self._folder / "checkpoint", from_beginning=True)
@@ -379,7 +379,3 @@ class CalibrationRun:
             yield f"algorithm auto had come to {found.algorithm}, which stayed; the deployed query goes on choosing"
         if spec.partitioner.placement.at_start is Placement.DEDICATED:
             yield "replicas ran in the tasks of batches here, and have pods of their own when the query is deployed"
-
-
-def _limits(allowed: object) -> PlanLimits:
-    return PlanLimits(int(getattr(allowed, "min")), int(getattr(allowed, "max")))  # noqa: B009 - names of the model

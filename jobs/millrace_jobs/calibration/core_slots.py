@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from millrace_api.errors import MillraceError, Problem
 from millrace_jobs.process.processors import bind
 
 _LONGEST_MS = 24 * 3600 * 1000
@@ -70,7 +71,11 @@ class CoreSlots:
             pass
 
     def _wait(self) -> None:
-        """Wait until the tasks run: the scheduler says so at once, unlike Spark's status store."""
+        """Wait until the tasks run: the scheduler says so at once, unlike Spark's status store.
+
+        Raises:
+            MillraceError: they do not, so that batches would have more cores than the measurements say.
+        """
         context: Any = self._spark.sparkContext
         scheduler = context._jsc.sc().taskScheduler()
         until = time.monotonic() + _PATIENCE
@@ -79,3 +84,5 @@ class CoreSlots:
             if sum(int(count) for count in running.split(",") if count) >= self._taken:
                 return
             time.sleep(_POLL)
+        message = f"{self._taken} of {self.total} cores could not be kept from batches within {_PATIENCE:.0f} s"
+        raise MillraceError(Problem(message, "run this again when the machine has less other work"))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from millrace_api.model.deployment import Parallelism, Replicas
+
 BATCHES_OF_POINT = 3
 """Batches of each point: of a new plan, the first one has to warm up, and counts less."""
 
@@ -18,18 +20,6 @@ _STEP = 3.0
 
 _LEAST_ROWS = 50
 """Records of the smallest batch."""
-
-
-@dataclass(frozen=True)
-class PlanLimits:
-    """The least and the most tasks that the spec allows."""
-
-    low: int
-    high: int
-
-    def nearest(self, value: int) -> int:
-        """Return the allowed number that is nearest."""
-        return max(self.low, min(value, self.high))
 
 
 @dataclass(frozen=True, order=True)
@@ -53,12 +43,16 @@ class DesignedPoint:
     rows: int
 
 
-def designed_plans(cores: int, parallelism: PlanLimits, replicas: PlanLimits) -> list[DesignedPlan]:
+def designed_plans(cores: int, parallelism: Parallelism, replicas: Replicas) -> list[DesignedPlan]:
     """Return the usual plan for all cores, one with few cores, and both with more tasks; those that differ."""
     few = max(1, cores // 4)
     wanted = [(cores, 2 * cores, cores), (few, 2 * few, few), (cores, 4 * cores, cores), (few, 4 * cores, cores)]
-    plans = [DesignedPlan(count, parallelism.nearest(n), replicas.nearest(m)) for count, n, m in wanted]
+    plans = [DesignedPlan(count, _allowed(n, parallelism), _allowed(m, replicas)) for count, n, m in wanted]
     return list(dict.fromkeys(plans))
+
+
+def _allowed(tasks: int, bounds: Parallelism | Replicas) -> int:
+    return max(bounds.min, min(tasks, bounds.max))
 
 
 def designed_points(plans: Sequence[DesignedPlan], large: int) -> list[DesignedPoint]:

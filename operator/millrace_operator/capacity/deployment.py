@@ -20,9 +20,6 @@ from ..scaling.decision.search import Forecast, Need, Search
 from ..scaling.observation import Observation
 from ..scaling.shape import Bounds, Range, Shape, Vector
 
-_Z = 1.645
-"""Standard deviations around the mean that contain 90 % of a normal distribution."""
-
 _BISECTIONS = 40
 _MOST_RATE = 1e9
 """Records per second that no query carries."""
@@ -168,8 +165,7 @@ class Deployment:
             "a record that is combined": part("combine", RECORD),
             "a partial result, to combine and to merge": combined,
         }
-        values = np.concatenate([[model.fixed, model.schedule, model.contention], model.costs.reshape(-1)])
-        return [_cost(name, chosen, values, model) for name, chosen in shown.items()]
+        return [LearnedCost(name, *model.cost_interval(chosen)) for name, chosen in shown.items()]
 
     @property
     def contention(self) -> float:
@@ -214,13 +210,6 @@ class Deployment:
         if self.bounds.cores(plan) > _STRETCH * cores:
             found.append(f"{self.bounds.cores(plan):g} cores, of {cores} measured")
         return found
-
-
-def _cost(name: str, chosen: Vector, values: Vector, model: BatchModel) -> LearnedCost:
-    seconds = float(chosen @ values)
-    deviation = float(np.linalg.norm(chosen @ model.spread)) * model.few_plans / max(seconds, 1e-15)
-    factor = math.exp(_Z * deviation)
-    return LearnedCost(name, seconds, seconds / factor, seconds * factor)
 
 
 def _spaced(allowed: Range) -> list[int]:

@@ -9,7 +9,6 @@ The one exception is the untimed part, which follows from what batches cost: a p
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -23,9 +22,6 @@ from .batch_time.batch_model import BatchModel
 from .batch_time.skew import chance, hot_share
 from .observation import Observation, Stage
 from .shape import Bounds
-
-_Z = 1.645
-"""Standard deviations from the estimate of the fixed time to the lower end of its 90 % interval."""
 
 _UNEVEN = 1.5
 """Multiple of the mean from which the largest slice shows that a part of the source cannot be divided."""
@@ -148,8 +144,8 @@ def least_fixed(model: BatchModel) -> float:
     the fixed time alone, this has not been measured. After plans with one number of executors it means nothing: what
     executors divide and no clock sees, such as reading, looks fixed then.
     """
-    deviation = float(np.linalg.norm(model.spread[0])) / max(model.fixed, 1e-9) * model.few_plans
-    return model.fixed * math.exp(-_Z * deviation)
+    _, low, _ = model.cost_interval(np.eye(len(model.spread))[0])
+    return low
 
 
 def _of_route(seen: Observation, bounds: Bounds) -> tuple[SerialCause, float]:

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_api.model.deployment import Parallelism, Replicas
 from millrace_jobs.calibration.design import (
     DesignedPlan,
     DesignedPoint,
-    PlanLimits,
     designed_plans,
     designed_points,
 )
 
-ANY = PlanLimits(1, 1000)
+ANY = Parallelism(min=1, max=1000), Replicas(min=1, max=1000)
 
 
 def test_two_cores_have_the_plans_that_the_model_was_measured_with() -> None:
-    assert designed_plans(2, ANY, ANY) == [
+    assert designed_plans(2, *ANY) == [
         DesignedPlan(2, 4, 2),
         DesignedPlan(1, 2, 1),
         DesignedPlan(2, 8, 2),
@@ -27,12 +27,12 @@ def test_two_cores_have_the_plans_that_the_model_was_measured_with() -> None:
 
 
 def test_many_cores_are_compared_with_a_quarter_of_them() -> None:
-    assert {plan.cores for plan in designed_plans(16, ANY, ANY)} == {4, 16}
+    assert {plan.cores for plan in designed_plans(16, *ANY)} == {4, 16}
 
 
 @given(st.integers(1, 64), st.integers(1, 20), st.integers(0, 40), st.integers(1, 8), st.integers(0, 8))
 def test_plans_are_within_the_bounds_of_the_spec(cores: int, n: int, more_n: int, m: int, more_m: int) -> None:
-    plans = designed_plans(cores, PlanLimits(n, n + more_n), PlanLimits(m, m + more_m))
+    plans = designed_plans(cores, Parallelism(min=n, max=n + more_n), Replicas(min=m, max=m + more_m))
     assert len(set(plans)) == len(plans)
     for plan in plans:
         assert 1 <= plan.cores <= cores
@@ -46,7 +46,7 @@ def plans_of(points: Sequence[DesignedPoint]) -> list[DesignedPlan]:
 
 @pytest.mark.parametrize("cores", [1, 2, 8])
 def test_a_round_tries_every_plan_first_and_every_size_in_the_end(cores: int) -> None:
-    plans = designed_plans(cores, ANY, ANY)
+    plans = designed_plans(cores, *ANY)
     points = designed_points(plans, 90_000)
     assert plans_of(points[: len(plans) + 1]) == plans
     assert {point.rows for point in points if point.plan == plans[0]} == {90_000, 30_000, 10_000}
@@ -54,4 +54,4 @@ def test_a_round_tries_every_plan_first_and_every_size_in_the_end(cores: int) ->
 
 
 def test_small_batches_are_not_empty() -> None:
-    assert min(point.rows for point in designed_points(designed_plans(2, ANY, ANY), 20)) == 50
+    assert min(point.rows for point in designed_points(designed_plans(2, *ANY), 20)) == 50

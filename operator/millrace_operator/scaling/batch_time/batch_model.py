@@ -131,6 +131,17 @@ class BatchModel:
             names=tuple(stage.name for stage in self.stages),
         )
 
+    def cost_interval(self, parts: Vector) -> tuple[float, float, float]:
+        """Return a sum of costs in seconds with its 90 % interval, as wide as where few plans have run.
+
+        ``parts`` are the multiples of (fixed, schedule, contention, *costs) that it has; array ``(3 + 4 * S,)``.
+        """
+        values = np.concatenate([[self.fixed, self.schedule, self.contention], self.costs.reshape(-1)])
+        seconds = float(parts @ values)
+        unsure = float(np.linalg.norm(parts @ self.spread)) / max(seconds, 1e-15) * self.few_plans
+        factor = float(np.exp(min(_Z * unsure, _WIDEST)))
+        return seconds, seconds / factor, seconds * factor
+
     def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:
         """Return the busy share of each of ``replicas`` partitioner pods; 0 if there are none or nothing is known."""
         return (self.dedicated or 0.0) * records_per_second / np.asarray(replicas, dtype=np.float64)
