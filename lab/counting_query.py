@@ -64,6 +64,10 @@ class Counting:
             wait()
             return time.monotonic() - began
 
+    def multiply(self, factor: float) -> None:
+        """Write this multiple of the usual records per second from now on."""
+        self._load.rate = factor * RATE
+
     def stop(self) -> None:
         """Stop producing records."""
         self._load.stop()

@@ -1,6 +1,6 @@
 """Millrace against rivals at all their settings, on recorded loads that were held back when it was tuned.
 
-    python -m bench.arena.fronts [--hours H] [--seeds N] [--faults] [--tuned] [--write]
+    python -m bench.arena.fronts [--hours H] [--seeds N] [--cores C] [--rivals TEXT] [--faults] [--tuned] [--write]
 
 A rival that knows no model needs its setting tuned to the job, so that each is run at several, and once more with the
 best parallelism and replicas for its executors, which it could not know. What counts is how many of its
@@ -34,6 +34,8 @@ from millrace_research.docs_pages import replace_between
 PAGE = Path(__file__).parents[2] / "docs" / "autoscaling.md"
 BEGIN, END = "<!-- fronts: written by python -m bench.arena.fronts --write -->", "<!-- end of fronts -->"
 _PROCESSES = 2
+_CORES = 16
+"""Cores of all executors at most."""
 _LOST_EVERY, _STARTS, _MISSING = 7200.0, 40.0, 0.1
 """With faults: mean seconds until an executor is lost, of which there are about four; median start; missed scrapes."""
 
@@ -82,13 +84,14 @@ class LoadRun:
     figures: Mapping[str, RunFigures]
 
 
-def run_load(file: Path, hours: float, seed: int, faults: bool) -> LoadRun:
-    """Run Millrace, the oracle and all settings of the rivals through the busiest hours of a recording."""
-    scenario = recorded(read_trace(file), ScenarioSetting(longest=3600 * hours, seed=seed))
+def run_load(file: Path, setting: ScenarioSetting, faults: bool, only: str = "") -> LoadRun:
+    """Run Millrace, the oracle and the rivals whose names contain ``only`` through the busiest hours of a recording."""
+    scenario, seed = recorded(read_trace(file), setting), setting.seed
     if faults:
         scenario = with_faults(scenario)
     runs = {name: run(scenario, name, seed) for name in (ORACLE, OURS)}
-    runs |= {name: run_policy(scenario, maker(scenario), seed) for name, maker in rivals().items()}
+    chosen = {name: maker for name, maker in rivals().items() if only in name}
+    runs |= {name: run_policy(scenario, maker(scenario), seed) for name, maker in chosen.items()}
     least = runs[ORACLE].core_hours
     found = {name: figures(each, scenario.trace, scenario.bounds, least) for name, each in runs.items()}
     return LoadRun(file.stem, scenario.trace.duration / 3600, found)
@@ -141,7 +144,7 @@ def _rows(runs: list[LoadRun], ours: Mapping[str, tuple[float, float]]) -> str:
         "|---|---:|---:|---:|---:|---:|",
     ]
     hours = sum(each.hours for each in runs)
-    for name in (ORACLE, OURS, *rivals()):
+    for name in runs[0].figures:
         found = medians(runs, name)
         better = sum(late < ours[load][0] and cost < ours[load][1] for load, (late, cost) in found.items())
         rescales, reversals = (
@@ -178,17 +181,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.arena.fronts", description=__doc__)
     parser.add_argument("--hours", type=float, default=24.0, help="longest run: the busiest hours of a recording")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
+    parser.add_argument("--cores", type=int, default=2, help=f"cores of an executor, of {_CORES} in all")
     parser.add_argument("--faults", action="store_true", help="lose executors, start them slowly, miss scrapes")
     parser.add_argument(
         "--tuned", action="store_true", help="the loads that rules were tuned on, instead of the others"
     )
+    parser.add_argument(
+        "--rivals", default="", help="only those whose name contains this, such as lag; none without any"
+    )
     parser.add_argument("--write", action="store_true", help="write the tables into docs/autoscaling.md")
     chosen = parser.parse_args()
     files = recordings(tuned=chosen.tuned)
-    jobs = [(file, chosen.hours, seed, chosen.faults) for seed in range(chosen.seeds) for file in files]
+    setting = ScenarioSetting(
+        max_executors=_CORES // chosen.cores, longest=3600 * chosen.hours, executor_cores=chosen.cores
+    )
+    jobs = [
+        (file, replace(setting, seed=seed), chosen.faults, chosen.rivals)
+        for seed in range(chosen.seeds)
+        for file in files
+    ]
     with get_context("spawn").Pool(_PROCESSES) as pool:
         runs = pool.starmap(run_load, jobs, chunksize=1)
-    given = f"--hours {chosen.hours:g} --seeds {chosen.seeds}{' --faults' if chosen.faults else ''}"
+    given = f"--hours {chosen.hours:g} --seeds {chosen.seeds} --cores {chosen.cores}{' --faults' * chosen.faults}"
+    given += f" --rivals {chosen.rivals!r}" if chosen.rivals else ""
     tables = text(runs, f"`python -m bench.arena.fronts {given}`")
     print(tables)
     if chosen.write:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_jobs.commands.calibrate import calibrate
 from millrace_jobs.commands.checkpoint import checkpoint
 from millrace_jobs.commands.compare import compare, compared_version
 from millrace_jobs.commands.explain import explain, validate
@@ -45,6 +46,7 @@ app.add_typer(state, name="state")
 app.add_typer(checkpoint, name="checkpoint")
 app.add_typer(snapshot, name="snapshot")
 app.command(rich_help_panel=PLANNING)(compare)
+app.command(rich_help_panel=PLANNING)(calibrate)
 for started_by_others in (driver, partitioner, shadow, compared_version):
     app.command(hidden=True)(started_by_others)
 

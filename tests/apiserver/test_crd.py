@@ -124,6 +124,21 @@ def test_scaling_by_the_subresource_keeps_to_the_bounds(plane, namespace, kubect
     assert scale["status"] == {"replicas": 1, "selector": "millrace.io/query=trips-by-cell"}
 
 
+def test_a_query_without_records_may_have_no_executor_and_kubectl_scale_keeps_it_from_none(plane, namespace, kubectl):
+    kubectl("apply", "-f", "-", document=changed(MINIMAL, 12, "  executors: {min: 0}"))
+    stored = json.loads(kubectl("get", "sq", "trips-by-cell", "-o", "json"))["spec"]["executors"]
+    assert (stored["min"], stored["initial"]) == (0, 1)
+    done = plane.kubectl("--namespace", namespace, "scale", "sq", "trips-by-cell", "--replicas=0")
+    assert done.returncode == 1
+    assert "spec.executors.initial" in done.stderr
+    status = STATUS | {"plan": STATUS["plan"] | {"executors": 0}}
+    kubectl(
+        "patch", "sq", "trips-by-cell", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})
+    )
+    path = f"/apis/millrace.io/v1alpha1/namespaces/{namespace}/streamqueries/trips-by-cell/scale"
+    assert json.loads(kubectl("get", "--raw", path))["status"]["selector"] == "millrace.io/query=trips-by-cell"
+
+
 def test_kubectl_explains_every_field(kubectl):
     said = kubectl("explain", "sq.spec")
     assert "What the user wants." in said

@@ -120,6 +120,10 @@ class Executors:
 
     def __init__(self) -> None:
         self.ready = self.finished_tasks = 0
+        self.waits = False
+
+    def tasks_wait(self) -> bool:
+        return self.waits
 
     def reconcile(self, number: int) -> int:
         self.ready = number
@@ -141,6 +145,7 @@ def test_the_driver_tells_what_it_is_under_and_the_operator_may_write_beside_it(
             "algorithm": PIN.algorithm,
             "statePartitions": 3,
             "executorsReady": 2,
+            "canRest": True,
         }
         second = FIRST.model_copy(update={"epoch": 2, "executors": 4})
         driver.write(second)
@@ -179,6 +184,31 @@ def test_the_driver_reports_what_it_waits_for_and_takes_that_back(
         agent.stop()
         agent.forget()
         assert waits() == [], "a report of one run does not hold for the next"
+    finally:
+        agent.stop()
+
+
+def test_tasks_without_executors_are_reported_until_another_plan_comes(
+    driver: Driver, plans: PlanWatch, namespace: str
+) -> None:
+    versions = PodVersions(driver.api, namespace, "pod 1", driver.mounted, read_query=lambda _: pytest.fail("read"))
+    agent, executors = Agent(driver.api, namespace, NAME, plans, versions), Executors()
+
+    def wait() -> bool:
+        data = json.loads(driver.kubectl("get", "cm", NAME, "-o", "json"))["data"]
+        return DriverWaits.from_json(data.get(WAITS_KEY, '{"pod": ""}')).executors
+
+    agent.start(executors, 3)
+    try:
+        driver.write(FIRST.model_copy(update={"epoch": 2, "executors": 0}))
+        soon(lambda: plans.newest.epoch == 2 and agent.ready == 0)
+        assert not wait()
+        executors.waits = True
+        soon(wait)
+        assert agent.ready == 1
+        driver.write(FIRST.model_copy(update={"epoch": 3}))
+        soon(lambda: not wait())
+        soon(lambda: agent.ready == 2)
     finally:
         agent.stop()
 

@@ -33,7 +33,7 @@ def test_the_help_groups_what_is_for_this_machine_and_what_for_a_cluster() -> No
     assert list(sections)[1:] == ["On this machine", "On a cluster", "Plan and compare", "Administration"]
     assert {"init", "validate", "run", "explain", "get"} <= sections["On this machine"].keys()
     assert {"status", "diff", "scale"} <= sections["On a cluster"].keys()
-    assert {"compare", "simulate", "bench", "flow", "model"} == sections["Plan and compare"].keys()
+    assert {"compare", "calibrate", "simulate", "bench", "flow", "model"} == sections["Plan and compare"].keys()
     assert {"crd", "operator"} == sections["Administration"].keys()
 
 

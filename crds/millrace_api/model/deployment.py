@@ -12,7 +12,18 @@ from millrace_api.model.base import Model, Rule, ascending, exactly_one
 from millrace_api.model.changes import IN_PLACE, REPLACED, Effect, OnChange
 from millrace_api.model.functions import PYTHON_PATH
 from millrace_api.model.schedule import ScheduledMinimum
-from millrace_api.model.values import ByteSize, Cores, Count, Flag, Number, Parameters, PositiveDuration, Text, Uri
+from millrace_api.model.values import (
+    ByteSize,
+    Cores,
+    Count,
+    Flag,
+    Number,
+    Parameters,
+    PositiveDuration,
+    Text,
+    Uri,
+    WholeNumber,
+)
 
 _BOUND = OnChange(Effect.IN_PLACE, "in place: a bound of the next plan")
 _MEMORY_BOUND = OnChange(Effect.IN_PLACE, "in place: how far memory is raised after it ran out")
@@ -201,7 +212,11 @@ class ExecutorsSpec(SparkPod):
         description="Executors at the start, and of the next plan when it is changed, as by kubectl scale. Scaling "
         "goes on from there.",
     )
-    min: Annotated[Count, _BOUND] = Field(default=1, description="Minimum number of executors.")
+    min: Annotated[WholeNumber, Field(le=1_000_000), _BOUND] = Field(
+        default=1,
+        description="Minimum number of executors. With 0, a query without records releases all of them, and its first "
+        "records wait until executors have started again.",
+    )
     max: Annotated[Count, _BOUND] = Field(default=8, description="Maximum number of executors.")
     cores: Annotated[Cores, REPLACED] = Field(
         default=Cores(2),

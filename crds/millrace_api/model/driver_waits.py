@@ -1,4 +1,4 @@
-"""What a driver reports of calls that last, such as of a broker that does not answer: an entry of the plan's ConfigMap.
+"""What a driver waits for, such as a broker that does not answer, or executors: an entry of the plan's ConfigMap.
 
 It names the pod that it is about, so it means nothing to a later one.
 """
@@ -13,7 +13,7 @@ from millrace_api.model.base import Model
 from millrace_api.model.values import Timestamp
 
 WAITS_KEY = "waits.json"
-"""Entry of the ConfigMap with the calls that last; the driver writes and removes it."""
+"""Entry of the ConfigMap with what the driver waits for; the driver writes and removes it."""
 
 MOST_WAITS = 3
 """Calls that are reported, the longest ones."""
@@ -32,11 +32,14 @@ class DriverWait(Model):
 
 
 class DriverWaits(Model):
-    """The calls that last in the driver of a pod."""
+    """What the driver of a pod waits for."""
 
     model_config = ConfigDict(extra="ignore")
 
     pod: Annotated[str, Field(max_length=64)] = Field(description="The uid of the driver's pod.")
     waits: Annotated[tuple[DriverWait, ...], Field(max_length=MOST_WAITS)] = Field(
-        default=(), description="The calls, the longest first."
+        default=(), description="The calls that last, the longest first."
+    )
+    executors: bool = Field(
+        default=False, description="Whether tasks have had no executor under the newest plan, which has none."
     )

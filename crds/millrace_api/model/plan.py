@@ -5,7 +5,7 @@ Both are entries of one ConfigMap. A new plan takes effect at the next batch.
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import ConfigDict, Field
 
@@ -42,7 +42,11 @@ class Plan(Model):
     parameters: Parameters = Field(default={}, description="Settings of the algorithm.")
     replicas: Count = Field(description="Partitioner replicas m: slices of the input of a batch.", examples=[2])
     parallelism: Count = Field(description="Workers n: combine tasks.", examples=[8])
-    executors: Count = Field(default=1, description="Executors; ignored when the job runs in one process.")
+    executors: Annotated[WholeNumber, Field(le=1_000_000)] = Field(
+        default=1,
+        description="Executors; ignored when the job runs in one process. With 0, the job rests: it takes one as soon "
+        "as tasks wait, until the next plan says how many.",
+    )
     placement: Placement = Field(
         default=Placement.INLINE, description="Where replicas run: in the job's tasks, or in processes of their own."
     )
@@ -74,3 +78,6 @@ class Applied(Model):
     algorithm: Algorithm = Field(description="Partitioning algorithm; auto may have chosen another than the plan's.")
     state_partitions: Count = Field(description="Number of state partitions, fixed by the checkpoint's first batch.")
     executors_ready: WholeNumber = Field(description="Executors that take tasks.")
+    can_rest: bool = Field(
+        default=False, description="Whether the driver follows a plan without executors; earlier versions do not."
+    )

@@ -14,19 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa
-
 from millrace_jobs.checkpoint.object_lease import spark_place
 from millrace_jobs.plan.log_entries import LogEntries
-from millrace_jobs.sources.base import (
-    OnArrival,
-    PlacedSlice,
-    Position,
-    Rejected,
-    Slice,
-    Source,
-    ignore_arrivals,
-)
+from millrace_jobs.sources.base import Position, Source
+from millrace_jobs.sources.wrapped import WrappedSource
 
 BATCHES = 16
 """Batches that the records of a comparison are divided into, as far as the sources can: their times are compared."""
@@ -76,50 +67,7 @@ class BatchEnds:
         return count
 
 
-class _Wrapped(Source):
-    """A source of which only the positions are chosen otherwise."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.name = source.name
-        self.schema = source.schema
-
-    def check_server(self) -> None:
-        """Ask the server of the source."""
-        self.source.check_server()
-
-    def initial(self) -> Position:
-        """Return the position before the first record."""
-        return self.source.initial()
-
-    def lag(self, position: Position) -> int:
-        """Return the backlog beyond a position."""
-        return self.source.lag(position)
-
-    def exhausted(self, position: Position) -> bool:
-        """Return whether the source has ended."""
-        return self.source.exhausted(position)
-
-    def slices(self, start: Position, end: Position, replicas: int) -> list[Slice]:
-        """Cut the records of a batch into slices."""
-        return self.source.slices(start, end, replicas)
-
-    def most_records(self, start: Position, end: Position) -> int | None:
-        """Return how many records are in a range at most."""
-        return self.source.most_records(start, end)
-
-    def placed_blocks(self, piece: PlacedSlice) -> Iterator[bytes]:
-        """Return the blocks of a slice of placed records."""
-        return self.source.placed_blocks(piece)
-
-    def read(
-        self, piece: Slice, label: str, on_arrival: OnArrival = ignore_arrivals
-    ) -> Iterator[pa.RecordBatch | Rejected]:
-        """Yield the records of a slice."""
-        return self.source.read(piece, label, on_arrival)
-
-
-class FirstSource(_Wrapped):
+class FirstSource(WrappedSource):
     """A source of the first run: it ends where the source ended when the run began, or when ``enough`` exists.
 
     Args:
@@ -139,7 +87,7 @@ class FirstSource(_Wrapped):
         return self.source.latest(start, everything=True, most=min(self._most, most or self._most))
 
 
-class LaterSource(_Wrapped):
+class LaterSource(WrappedSource):
     """A source of a later run, which goes from one end of a batch to the next.
 
     Args:

@@ -51,6 +51,7 @@ class ExecutorScaler:
         context: Any = spark.sparkContext
         self._context, self._jvm = context._jsc.sc(), context._jvm
         self._no_localities: Any = getattr(getattr(self._jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        self._tracker = spark.sparkContext.statusTracker()
         self._wanted: int | None = None
         self.finished_tasks = 0
         """Number of tasks that the executors have finished, as of the last check."""
@@ -70,6 +71,10 @@ class ExecutorScaler:
         for executor in staying[:surplus]:
             self._decommission(executor)
         return len(staying) - surplus
+
+    def tasks_wait(self) -> bool:
+        """Return whether a stage runs, whose tasks wait if there is no executor."""
+        return bool(self._tracker.getActiveStageIds())
 
     def _staying(self) -> list[str]:
         """Return the ids of the executors that take tasks: the least busy first, then the newest."""
@@ -110,6 +115,7 @@ class Agent:
         self._partitions = 1
         self._snapshots: SnapshotsReport | None = None
         self._waits: dict[tuple[str, str], DriverWait] = {}
+        self._woken: int | None = None  # epoch of the plan without executors under which tasks have waited last
         self._reported: dict[str, str | None] = {}  # the entries of the ConfigMap as last written
         self._restores = 0  # of the ConfigMap until then
         self.ready = 0
@@ -172,15 +178,31 @@ class Agent:
         self._waits = found
 
     def _applied_by(self, pin: Pin) -> Applied:
-        algorithm = Algorithm(pin.algorithm)
-        return Applied(epoch=pin.epoch, algorithm=algorithm, state_partitions=self._partitions, executors_ready=0)
+        return Applied(
+            epoch=pin.epoch,
+            algorithm=Algorithm(pin.algorithm),
+            state_partitions=self._partitions,
+            executors_ready=0,
+            can_rest=True,
+        )
+
+    def _wanted(self, executors: ExecutorScaler) -> int:
+        """Return the executors of the plan; of one without any, one as soon as tasks wait, until another plan comes.
+
+        The operator learns it from the report of waits, and plans more. The driver does not wait for that plan: the
+        operator may be down, or kept from changing plans by a pause.
+        """
+        plan = self._plans.newest
+        if not plan.executors and self._woken != plan.epoch and executors.tasks_wait():
+            self._woken = plan.epoch
+        return plan.executors or int(self._woken == plan.epoch)
 
     def _run(self, executors: ExecutorScaler) -> None:
         backoff, pause, last_error = Backoff(), 0.0, ""
         while not self._stopped.wait(PERIOD):
             try:
                 before = executors.finished_tasks
-                self.ready, last_error = executors.reconcile(self._plans.newest.executors), ""
+                self.ready, last_error = executors.reconcile(self._wanted(executors)), ""
                 self.signs += self.ready == 0 or executors.finished_tasks != before
             except (Py4JNetworkError, ConnectionError):
                 continue  # Spark has ended; the run detects that itself
@@ -217,8 +239,10 @@ class Agent:
         """Return the driver's entries in the ConfigMap, as far as there is something to report; None removes one."""
         entries: dict[str, str | None] = {}
         pod, waits = "" if self._versions is None else self._versions.pod, tuple(self._waits.values())
-        if pod and (waits or WAITS_KEY in self._reported):
-            entries[WAITS_KEY] = DriverWaits(pod=pod, waits=waits).to_json() if waits else None
+        woken = self._woken is not None and self._woken == self._plans.newest.epoch
+        if pod and (waits or woken or WAITS_KEY in self._reported):
+            found = DriverWaits(pod=pod, waits=waits, executors=woken)
+            entries[WAITS_KEY] = found.to_json() if waits or woken else None
         if self._applied is not None:
             entries[APPLIED_KEY] = self._applied.model_copy(update={"executors_ready": self.ready}).to_json()
         if self._snapshots is not None:

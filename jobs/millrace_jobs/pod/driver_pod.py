@@ -129,8 +129,11 @@ class DriverPod:
         return Path(tempfile.gettempdir(), "millrace-copies", checkpoint.id)
 
     def cores(self, spark: SparkSession) -> int:
-        """Return the task slots of the executors that take tasks; before any does, of those that the plan wants."""
-        executors = self._agent.ready or self._watch.newest.executors
+        """Return the task slots of the executors that take tasks; before any does, of those that the plan wants.
+
+        A plan without executors counts as one: the first tasks get it.
+        """
+        executors = self._agent.ready or self._watch.newest.executors or 1
         return executors * int(spark.conf.get("spark.executor.cores") or 1)
 
     def executors(self) -> ExecutorState:

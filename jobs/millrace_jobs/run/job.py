@@ -330,10 +330,10 @@ class Job:
 
     def _plans(self, setup: RunSetup, opened: OpenedRun, compiled: CompiledQuery) -> PlanSource:
         """Return the plan source that the run follows."""
-        spec = self.query.spec
+        spec, say = self.query.spec, setup.display.message
         first = first_plan(spec, compiled, self.platform.cores(opened.spark), opened.checkpoint.last_pin())
         chooser = self._resources(opened) if self.platform.chooses_algorithm else None
-        return followed_plans(spec, compiled, first, setup.given, chooser, setup.display.message)
+        return followed_plans(spec, compiled, first, setup.given, chooser, say, lambda: self.platform.chooses_algorithm)
 
     def _resources(self, opened: OpenedRun) -> Callable[[], Resources]:
         return lambda: Resources(self.platform.cores(opened.spark), opened.checkpoint.state_partitions)

@@ -63,16 +63,18 @@ def followed_plans(
     given: PlanSource | None,
     resources: Callable[[], Resources] | None,
     message: Callable[[str], None],
+    chooses: Callable[[], bool] = lambda: True,
 ) -> PlanSource:
     """Return the given plan source, or the first plan for good; ``auto`` wraps either one.
 
     ``resources`` returns what tasks have; it is None where another part than the driver chooses the algorithm.
+    ``chooses`` returns whether ``auto`` may choose another algorithm now.
     """
     plans = given or FixedPlan(first)
     choice = compiled.execution.choice
     if spec.partitioner.algorithm is not Algorithm.AUTO or resources is None or choice is None:
         return plans
-    return AutoPlans(plans, first.algorithm, choice, resources, message, first.placement)
+    return AutoPlans(plans, first.algorithm, choice, resources, message, first.placement, chooses)
 
 
 def advice_on(spec: Spec, compiled: CompiledQuery, resources: Callable[[], Resources]) -> AlgorithmAdvice | None:
@@ -126,6 +128,7 @@ class AutoPlans:
         resources: returns the resources that the tasks run on.
         on_switch: receives the sentence that explains a switch.
         placement: where the replicas of the first plan run. Dedicated ones always place, so ``native`` is no choice.
+        chooses: returns whether another algorithm may be chosen now.
     """
 
     def __init__(
@@ -136,8 +139,10 @@ class AutoPlans:
         resources: Callable[[], Resources],
         on_switch: Callable[[str], None],
         placement: Placement = Placement.INLINE,
+        chooses: Callable[[], bool] = lambda: True,
     ) -> None:
         self._plans = plans
+        self._chooses = chooses
         self._given: Plan | None = None
         self._algorithm = first
         self._switched = False
@@ -170,7 +175,7 @@ class AutoPlans:
 
     def observe(self, report: BatchReport) -> Switch | None:
         """Learn from a finished batch; report and return the switch that the next plan makes, or None."""
-        if report.pin is None:
+        if report.pin is None or not self._chooses():
             return None
         self.selector.use(self._resources())
         switch = self.selector.observe(measured(report))

@@ -32,7 +32,7 @@ class Platform(Protocol):
 
     @property
     def chooses_algorithm(self) -> bool:
-        """Whether the job itself resolves ``algorithm: auto``; else the algorithm comes from the plans."""
+        """Whether the job itself resolves ``algorithm: auto`` now; else the algorithm is that of the plans or stays."""
 
     def state_partitions(self, spec: Spec) -> int:
         """Return the number of state partitions for a query that has no checkpoint yet."""

@@ -114,6 +114,13 @@ class Source(Protocol):
                 by sources that do not count records, and by a replay with ``everything``.
         """
 
+    def ahead(self, start: Position, records: int) -> Position | None:
+        """Return the position so many records after ``start``, or at the end, before they are due by the pace.
+
+        None for a source without a pace, or one that does not count records: ``latest`` is all that it knows.
+        """
+        return None
+
     def exhausted(self, position: Position) -> bool:
         """Return whether the source is bounded and will never have a record beyond ``position``."""
         return False

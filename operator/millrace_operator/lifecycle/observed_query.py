@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.driver_waits import WAITS_KEY, DriverWait, DriverWaits
+from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SNAPSHOTS_KEY, SnapshotsReport
@@ -283,12 +283,13 @@ class ObservedQuery:
         return found if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else None
 
     @cached_property
-    def driver_waits(self) -> tuple[DriverWait, ...]:
-        """The calls that last in this pod's driver, as it reports them; empty without a readable report."""
+    def driver_waits(self) -> DriverWaits:
+        """What this pod's driver reports to wait for; nothing without a readable report."""
         pod = self.driver_as_created
         data = self._config_map(self.owner.plan).get("data")
         found = _readable(lambda: DriverWaits.from_json((data or {})[WAITS_KEY]))
-        return found.waits if pod is not None and found is not None and found.pod == pod["metadata"]["uid"] else ()
+        is_own = pod is not None and found is not None and found.pod == pod["metadata"]["uid"]
+        return found if found is not None and is_own else DriverWaits(pod="")
 
     @property
     def next_version(self) -> str:

@@ -74,7 +74,8 @@ def _plan(view: QueryView) -> str:
     plan = view.status.plan
     if plan is None:
         return "none yet"
-    shape = f"{plan.algorithm}, {_many(plan.executors, 'executor')}, parallelism {plan.parallelism}"
+    executors = _many(plan.executors, "executor") if plan.executors else "at rest without executors"
+    shape = f"{plan.algorithm}, {executors}, parallelism {plan.parallelism}"
     applied = "none" if plan.applied_epoch is None else plan.applied_epoch
     replicas = f"{_many(plan.replicas, 'replica')}{' in pods' if plan.placement is Placement.DEDICATED else ''}"
     return f"{shape}, {replicas}; epoch {plan.epoch}, applied {applied}"

@@ -26,6 +26,7 @@ from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
+from .autoscaling.waking import woken
 from .canary import is_canary
 from .chains.chains import Chains
 from .checked_queries import CheckedQueries
@@ -181,7 +182,8 @@ class Reconciler:
         1. Observe (``_observed``): the query and its objects, as the watches have left them in ``observations``.
         2. Validate (``query_of``): the spec, with its Connections in place, or why it is not valid.
         3. Complete (``_completed``) what was observed by what no watch of the query reports.
-        4. Decide (``step.next_step``): the status to write, and the actions to carry out.
+        4. Decide (``step.next_step``): the status to write, and the actions to carry out; before, whether a query at
+           rest is woken (``woken``).
         5. Take the step (``_take``). The next round derives the remaining work from the observed state.
         """
         now = self._clock()
@@ -197,6 +199,7 @@ class Reconciler:
         observed = self._completed(key, memory, observed, query, now)
         refusal = memory.refusal.of(observed)
         waits = refusal is not None and refusal.until > now
+        memory.scaling = woken(observed, running_spec(observed, query), memory.scaling, now)
         step = next_step(observed, query, self._defaults, now, memory.scaling, refusal if waits else None)
         try:
             self._take(key, memory, observed, step, tries_everything=refusal is not None and not waits)

@@ -283,7 +283,7 @@ def _waiting(observed: ObservedQuery, failed: FailedRuns, last: Attempt) -> _Sum
 def _of_driver(observed: ObservedQuery) -> _Summary:
     """Return the summary of a query whose driver runs or starts."""
     if _is_ready(observed):
-        message = f"the driver is ready{_waits(observed)}"
+        message = f"the driver is ready{_rests(observed)}{_waits(observed)}"
         return _Summary(Phase.RUNNING, ReadyReason.RUNNING, message, ProgressingReason.SETTLED)
     reason, message = ReadyReason.DEPLOYING, waiting_for(observed.driver)
     if is_lost(observed):
@@ -302,7 +302,16 @@ def _of_driver(observed: ObservedQuery) -> _Summary:
 
 def _waits(observed: ObservedQuery) -> str:
     """Return what the driver reports to wait for, as the rest of a sentence; empty if it waits for nothing."""
-    return "".join(f"; {each.text} (since {each.time})" for each in observed.driver_waits)
+    return "".join(f"; {each.text} (since {each.time})" for each in observed.driver_waits.waits)
+
+
+def _rests(observed: ObservedQuery) -> str:
+    """Return that the plan has no executor, as the rest of a sentence; empty if it has some."""
+    if observed.plan is None or observed.plan.executors:
+        return ""
+    if observed.driver_waits.executors:
+        return ", and its tasks run on one executor until the plan may change"
+    return ", and at rest without executors until records arrive"
 
 
 def _is_ready(observed: ObservedQuery) -> bool:

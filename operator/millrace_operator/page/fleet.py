@@ -62,6 +62,7 @@ def row_of(view: QueryView, now: datetime) -> FleetRow:
     plan = None if status.phase is Phase.SUSPENDED else status.plan
     ready = None if load is None else load.executors_ready
     executors = "-" if plan is None else str(plan.executors) if ready is None else f"{ready} of {plan.executors}"
+    executors = "at rest" if plan is not None and not plan.executors else executors
     finding = query_findings(view, now)[0]
     return FleetRow(
         namespace=view.namespace,

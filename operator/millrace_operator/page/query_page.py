@@ -89,7 +89,8 @@ def _figures(view: QueryView, now: datetime) -> Iterator[tuple[str, str]]:
     yield "records waiting", "-" if load is None else count(load.lag)
     ready = None if load is None else load.executors_ready
     if plan is not None:
-        yield "executors", str(plan.executors) if ready is None else f"{ready} of {plan.executors} ready"
+        executors = str(plan.executors) if ready is None else f"{ready} of {plan.executors} ready"
+        yield "executors", executors if plan.executors else "none, at rest"
         yield "algorithm", plan.algorithm.value
         yield "workers n, replicas m", f"{plan.parallelism}, {plan.replicas}"
     if load is not None and load.imbalance is not None:

@@ -74,6 +74,8 @@ def mounted_query(query: StreamQuery) -> tuple[Manifest, dict[str, set[str]]]:
         spec |= {field: rest} if rest else {}
     if query.spec.executors.min > 1:  # their default at the start, 1, is not within such bounds
         spec["executors"]["initial"] = query.spec.executors.min
+    elif not query.spec.executors.min:  # the plan says when there is none, and images of earlier versions take no 0
+        del spec["executors"]["min"]
     secrets: dict[str, set[str]] = {}
     spec = _with_files(spec, secrets)
     if query.spec.checkpoint is not None and query.spec.checkpoint.claim_name is not None:

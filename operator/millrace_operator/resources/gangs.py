@@ -1,4 +1,4 @@
-"""The gang of a query: the driver and the minimum of executors, which are of no use without each other.
+"""The gang of a query: the driver and the minimum of executors, at least one: they are of no use without each other.
 
 The driver creates its executors, so they cannot be counted before it runs: a group of pods that all have to exist would
 wait forever. Room for the gang is reserved before the driver starts, where the scheduler can do that: Volcano by the
@@ -42,7 +42,7 @@ def with_gang(driver: Manifest, query: StreamQuery, owner: Owner, defaults: PodD
     if scheduling is None or scheduling.scheduler is not BatchScheduler.YUNIKORN:
         return driver
     executor = made_executor(query, owner, defaults)
-    groups = [_task_group(DRIVER, 1, driver), _task_group(EXECUTOR, query.spec.executors.min, executor)]
+    groups = [_task_group(DRIVER, 1, driver), _task_group(EXECUTOR, _executors(query), executor)]
     metadata = driver["metadata"]
     text = json.dumps(groups, separators=(",", ":"))
     return driver | {"metadata": metadata | {"annotations": {**metadata["annotations"], _TASK_GROUPS: text}}}
@@ -79,11 +79,17 @@ def is_in_group(template: Manifest, owner: Owner) -> bool:
 
 
 def _gang(driver: Manifest, query: StreamQuery, owner: Owner, defaults: PodDefaults) -> list[tuple[Manifest, int]]:
-    gang = [(driver, 1), (made_executor(query, owner, defaults), query.spec.executors.min)]
+    gang = [(driver, 1), (made_executor(query, owner, defaults), _executors(query))]
     if query.spec.partitioner.placement is PlacementSetting.DEDICATED:
         replica = partitioner_pod(query, owner, defaults, source_secrets(query))
         gang.append((replica, query.spec.partitioner.replicas.min))
     return gang
+
+
+def _executors(query: StreamQuery) -> int:
+    """Return how many executors the first batch needs."""
+    least: int = query.spec.executors.min
+    return max(least, 1)
 
 
 def _task_group(role: str, members: int, pod: Manifest) -> dict[str, Any]:

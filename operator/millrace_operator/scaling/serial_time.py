@@ -9,7 +9,6 @@ The one exception is the untimed part, which follows from what batches cost: a p
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -23,9 +22,6 @@ from .batch_time.batch_model import BatchModel
 from .batch_time.skew import chance, hot_share
 from .observation import Observation, Stage
 from .shape import Bounds
-
-_Z = 1.645
-"""Standard deviations from the estimate of the fixed time to the lower end of its 90 % interval."""
 
 _UNEVEN = 1.5
 """Multiple of the mean from which the largest slice shows that a part of the source cannot be divided."""
@@ -148,8 +144,8 @@ def least_fixed(model: BatchModel) -> float:
     the fixed time alone, this has not been measured. After plans with one number of executors it means nothing: what
     executors divide and no clock sees, such as reading, looks fixed then.
     """
-    deviation = float(np.linalg.norm(model.spread[0])) / max(model.fixed, 1e-9) * model.few_plans
-    return model.fixed * math.exp(-_Z * deviation)
+    _, low, _ = model.cost_interval(np.eye(len(model.spread))[0])
+    return low
 
 
 def _of_route(seen: Observation, bounds: Bounds) -> tuple[SerialCause, float]:
@@ -188,8 +184,9 @@ def _each(seconds: float | None, tasks: int) -> float:
 class SerialMemory:
     """The serial parts of the last observations, and whether they are too much.
 
-    They are once their median, of ``window`` observations, is above ``target``, until it is below ``target - step``;
-    and certainly so once that holds of the timed parts alone.
+    They are once their median, of ``window`` observations, is above ``target``, until it is below ``target - step``.
+    They certainly are only while that of the timed parts alone is above ``target``. Where the first batches were slow,
+    as on a busy machine, more executors may still help the present ones.
     """
 
     def __init__(self, target: float, step: float, window: int) -> None:
@@ -216,7 +213,7 @@ class SerialMemory:
             return
         self._exceeds = self._is_above(self._share(), self._exceeds)
         timed = statistics.median(sum(shares.values()) - rest for shares, _, _, rest in self._recent)
-        self._certain = self._is_above(timed, self._certain)
+        self._certain = timed > self._target
         self._cause = self._largest()
 
     @property

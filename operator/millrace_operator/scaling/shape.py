@@ -56,7 +56,8 @@ class Bounds:
     """The bounds of shapes, and what shapes cost: each executor has ``executor_cores`` cores.
 
     ``replica_cores`` is what a partitioner replica takes in its own pod. It is 0 if replicas are tasks of the job's
-    executors. ``network`` is None if nothing is known of an executor's network.
+    executors. ``network`` is None if nothing is known of an executor's network. ``rests`` says whether a job without
+    records may also have no executor: never one that has batches, so that ``executors`` begins at 1.
     """
 
     executors: Range
@@ -65,6 +66,7 @@ class Bounds:
     executor_cores: int = 2
     replica_cores: float = 0.0
     network: Network | None = None
+    rests: bool = False
 
     def __contains__(self, shape: Shape) -> bool:
         return self.nearest(shape) == shape
@@ -77,12 +79,12 @@ class Bounds:
     def with_minimum(self, executors: int) -> Bounds:
         """Return the bounds with at least so many executors, as far as their maximum allows."""
         low, high = self.executors.low, self.executors.high
-        return replace(self, executors=Range(min(max(low, executors), high), high))
+        return replace(self, executors=Range(min(max(low, executors), high), high), rests=self.rests and executors < 1)
 
     def nearest(self, shape: Shape) -> Shape:
         """Return the shape within bounds that is nearest to ``shape``."""
         return Shape(
-            self.executors.nearest(shape.executors),
+            0 if self.rests and not shape.executors else self.executors.nearest(shape.executors),
             self.parallelism.nearest(shape.parallelism),
             self.replicas.nearest(shape.replicas),
         )

@@ -26,8 +26,6 @@ _COARSE_SECONDS = 60.0
 """Median seconds between points above which short-term noise is added to a recorded trace."""
 _SCATTER, _SCATTER_SECONDS = 0.05, 10.0
 """Scatter of that noise, and seconds between its draws."""
-_CORES = 2
-"""Cores of an executor."""
 _TASKS_PER_CORE, _MOST_TASKS_PER_CORE = 2, 4
 """Combine tasks per core at the start, and the maximum of combine tasks, and of replicas, per core.
 
@@ -88,10 +86,11 @@ class ScenarioSetting:
 
     Attributes:
         interval: batch interval, seconds.
-        max_executors: maximum number of executors, of two cores each.
+        max_executors: maximum number of executors.
         peak: highest rate, records per second; None is 80 % of the capacity of the largest plan.
         longest: longest run on a recorded trace, seconds; of a longer trace, the busiest part is used.
         seed: seed of all random draws.
+        executor_cores: cores of each executor.
     """
 
     interval: float = 2.0
@@ -99,6 +98,7 @@ class ScenarioSetting:
     peak: float | None = None
     longest: float = DAY
     seed: int = 0
+    executor_cores: int = 2
 
 
 def synthetic(name: str, setting: ScenarioSetting) -> Scenario:
@@ -130,8 +130,8 @@ def busiest(trace: Trace, seconds: float) -> Trace:
 
 
 def _job_and_bounds(setting: ScenarioSetting) -> tuple[JobProfile, Bounds]:
-    most = _MOST_TASKS_PER_CORE * setting.max_executors * _CORES
-    bounds = Bounds(Range(1, setting.max_executors), Range(2, most), Range(1, most), _CORES)
+    most = _MOST_TASKS_PER_CORE * setting.max_executors * setting.executor_cores
+    bounds = Bounds(Range(1, setting.max_executors), Range(2, most), Range(1, most), setting.executor_cores)
     return JobProfile(interval=setting.interval), bounds
 
 

@@ -61,7 +61,7 @@ def test_a_forged_report_of_waits_is_read_as_none(text: str) -> None:
     observed = observed_with(plan={"waits.json": text})
     pod = {"kind": "Pod", "metadata": {"name": observed.owner.driver_pod, "uid": "u", "labels": {}}}
     with_pod = replace(observed, objects=dict(observed.objects) | {("Pod", observed.owner.driver_pod): pod})
-    assert with_pod.driver_waits == ()
+    assert (with_pod.driver_waits.waits, with_pod.driver_waits.executors) == ((), False)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

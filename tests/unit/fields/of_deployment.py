@@ -303,7 +303,7 @@ def of_plan() -> Iterator[Probe]:
     yield from probes(base, bounds, "spec.parallelism", min=(1, 2), max=(16, 15))
     yield from probes(base, shape, "spec.parallelism", initial=(ABSENT, 3), min=(1, 9), max=(16, 4))
     yield from probes(base, partitions, "spec.parallelism", max=(16, 4))
-    yield from probes(larger, bounds, "spec.executors", min=(1, 2, 5), max=(8, 7), cores=(2, 3, "500m"))
+    yield from probes(larger, bounds, "spec.executors", min=(0, 1, 2, 5), max=(8, 7), cores=(2, 3, "500m"))
     yield from probes(base, shape, "spec.executors", initial=(1, 2))
     yield from probes(base, made("PodDisruptionBudget"), "spec.executors", initial=(2, 3))
 

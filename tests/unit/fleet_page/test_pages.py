@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from millrace_operator.lifecycle.query_facts import query_facts
 from millrace_operator.lifecycle.query_view import QueryView
 from millrace_operator.page.access import Visible
 from millrace_operator.page.fleet import FleetQueries
@@ -25,6 +26,7 @@ from .fleets import (
 )
 
 ALL = Visible(everywhere=True)
+AT_REST = {"epoch": 5, "algorithm": "dalton", "replicas": 2, "parallelism": 8, "executors": 0, "appliedEpoch": 5}
 
 
 def rows_of(queries):
@@ -45,6 +47,15 @@ def test_the_worst_query_comes_first_and_a_suspended_one_last():
         "trips-by-cell", "tips-by-hour", "orders-enriched", "returns", "orders", "fares-by-zone", "idle-cabs",
         "stock-levels",
     ]  # fmt: skip
+
+
+def test_a_query_at_rest_is_well_and_says_so_on_every_page():
+    resting = query(reported=status(busy=0.0, rate=0.0, executors=0) | {"plan": AT_REST})
+    (row,) = rows_of([resting])
+    assert (row.executors, row.finding.severity) == ("at rest", Severity.WELL)
+    assert "none, at rest" in one(resting)
+    facts = dict(query_facts(QueryView(resting), NOW))
+    assert facts["plan"].startswith("dalton, at rest without executors, parallelism 8, 2 replicas")
 
 
 def test_the_verdict_names_the_worst_query_its_reason_and_its_remedy():

@@ -136,9 +136,12 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
     assert max(map(int, turns.values())) <= LONGEST_ROTATION
     never = set(re.findall(r"only make test-faults: tests/([\w/]+\.py::\w+)", done.stdout))
     assert {name for name in never if not name.startswith("cluster/test_live_alerts.py::")} == {
+        "cluster/test_bursts.py::test_a_load_that_grows_to_3_4_times_gets_several_executors_at_once",
         "cluster/test_image.py::test_every_example_that_a_pod_runs_comes_to_what_it_should",
         "cluster/test_lifecycle.py::test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_then",
         "cluster/test_memory.py::test_executors_that_run_out_of_memory_get_more_and_every_record_counts_once",
+        "cluster/test_repeating_load.py::test_executors_are_there_before_the_third_peak",
+        "cluster/test_rest.py::test_a_query_rests_over_a_night_and_its_first_records_wake_it",
         "cluster/test_skew.py::test_a_key_that_becomes_hot_needs_another_partitioner_and_no_more_executors",
         "cluster/test_unhelped.py::test_each_cause_for_which_executors_do_not_help_is_named_with_its_remedy",
         "cluster/test_upgrades.py::test_a_version_that_has_taken_over_is_what_a_killed_driver_goes_on_with",

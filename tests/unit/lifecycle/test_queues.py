@@ -276,6 +276,12 @@ def test_a_pod_group_of_volcano_reserves_nothing_for_a_query_that_is_suspended(c
     assert cluster.objects[GROUP]["spec"]["minResources"] == {"cpu": "0", "memory": "0Mi"}
 
 
+def test_room_for_one_executor_is_reserved_for_a_query_that_may_have_none(cluster):
+    cluster.put(VOLCANO.replace("min: 2", "min: 0"))
+    cluster.settle()
+    assert cluster.objects[GROUP]["spec"]["minResources"]["cpu"] == "3", "one of the driver, two of an executor"
+
+
 def test_a_query_of_volcano_that_is_deleted_can_be_created_again(cluster):
     cluster.put(VOLCANO)
     cluster.settle()

@@ -40,6 +40,58 @@ def test_finished_tasks_and_missing_executors_are_signs_of_life(monkeypatch, rea
     assert (agent.signs > 0) == is_sign
 
 
+class RestingExecutors(Executors):
+    """Executors of a job at rest; ``waits`` says whether a stage runs, and ``asked`` what was requested."""
+
+    def __init__(self):
+        super().__init__(0, 0)
+        self.waits, self.asked = False, []
+
+    def tasks_wait(self):
+        return self.waits
+
+    def reconcile(self, number):
+        self.asked.append(number)
+        return number
+
+
+def resting_agent(executors, epoch=3):
+    """An agent, what the operator then reads, and the plan without executors that it follows."""
+    held, plan = ConfigMap(), SimpleNamespace(executors=0, epoch=epoch)
+    versions = SimpleNamespace(pod="pod 1", report=None)
+    agent = Agent(held, "default", "plan", SimpleNamespace(newest=plan, restores=0), versions)
+
+    def step():
+        executors.reconcile(agent._wanted(executors))
+        assert agent._report()
+        return DriverWaits.from_json(held.data.get(WAITS_KEY, '{"pod": ""}')).executors
+
+    return step, plan
+
+
+def test_tasks_of_a_job_at_rest_get_an_executor_at_once_and_are_reported_until_another_plan():
+    executors = RestingExecutors()
+    step, plan = resting_agent(executors)
+    assert [step(), step()] == [False, False]
+    executors.waits = True
+    assert step()
+    executors.waits = False
+    assert step(), "the executor is kept: the operator may be down, and the next batch would wait for another one"
+    plan.executors, plan.epoch = 2, 4
+    assert not step()
+    plan.executors, plan.epoch = 0, 5
+    assert not step()
+    assert executors.asked == [0, 0, 1, 1, 2, 0]
+
+
+def test_a_batch_that_runs_when_the_plan_comes_keeps_an_executor():
+    executors = RestingExecutors()
+    executors.waits = True
+    step, _ = resting_agent(executors)
+    assert step()
+    assert executors.asked == [1]
+
+
 class ConfigMap:
     """The plan's ConfigMap, as a client of the API server has it."""
 

@@ -77,6 +77,11 @@ def test_the_driver_knows_how_many_executors_it_needs_to_be_ready():
     assert query_of(document).spec.executors.min == 2, "the default of initial is less than that"
 
 
+def test_a_driver_does_not_read_that_it_may_have_no_executor_which_earlier_images_refuse():
+    document = files_of(by_kind(SMALLEST + "  executors: {initial: 3, min: 0, max: 9}\n"))["query.yaml"]
+    assert yaml.safe_load(document)["spec"]["executors"] == {"max": 9}
+
+
 def test_what_the_driver_runs_is_a_valid_query():
     for text in CASES.values():
         document = files_of(by_kind(text))["query.yaml"]

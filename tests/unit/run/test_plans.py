@@ -111,6 +111,16 @@ def test_a_switch_is_a_new_plan_with_the_other_fields_as_they_were():
     assert plans.current() is None
 
 
+def test_nothing_is_switched_while_the_algorithm_is_to_stay():
+    free, given = [True], (FixedPlan(PLAN), Algorithm.HASH, routed().choice, lambda: Resources(4, 4), print)
+    plans = AutoPlans(*given, chooses=lambda: free[0])
+    free[0] = False
+    assert [plans.observe(skewed_batch(number, "hash")) for number in range(6)] == [None] * 6
+    assert plans.current() == PLAN
+    free[0] = True
+    assert any(plans.observe(skewed_batch(number, "hash")) for number in range(6, 12))
+
+
 def test_a_batch_without_a_plan_is_left_out():
     plans = AutoPlans(FixedPlan(PLAN), Algorithm.HASH, routed().choice, lambda: Resources(4, 4), print)
     for number in range(6):

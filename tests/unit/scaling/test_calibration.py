@@ -62,6 +62,34 @@ def test_costs_are_recovered():
     assert model.fixed == pytest.approx(job.fixed, rel=0.35)
 
 
+def waiting_for_another_server(seed, rates):
+    """Return a job of few records of 9 ms each, calibrated by batches of one plan."""
+    job = TrueJob(combine_record=9e-3, route_task=0.15, groups=28, noise=0.05, seed=seed)
+    calibration = Calibration(BOUNDS, PARTITIONS)
+    for rows in rates:
+        calibration.add(job.observe(plan(2, 4, 2), rows, batches=1))
+    return job, calibration.model()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_records_of_milliseconds_are_not_taken_for_long_tasks(seed):
+    """The prior is far below: where the search began there, a record had no slope, and a task took all of the time."""
+    job, model = waiting_for_another_server(seed, [500.0] * 12 + [533.0, 600.0, 667.0, 733.0])
+    for shape in (plan(2, 2, 2), plan(2, 4, 2)):
+        for rows in (500.0, 1000.0):
+            seconds = model.predict([shape], BatchLoad(rows, INTERVAL)).seconds[0]
+            assert seconds == pytest.approx(job.mean_seconds(shape, rows), rel=0.2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_tasks_that_take_long_to_begin_are_not_taken_for_contention(seed):
+    """The prior knew no time of a route task of its own; a contention above 1 explained it, against which no executor helps."""
+    job, model = waiting_for_another_server(seed, [500.0] * 16)
+    assert model.contention < 0.2
+    seconds = model.predict([plan(4, 4, 4)], BatchLoad(500.0, INTERVAL)).seconds[0]
+    assert seconds == pytest.approx(job.mean_seconds(plan(4, 4, 4), 500.0), rel=0.3)
+
+
 def test_a_few_wrong_observations_do_no_harm():
     job = TrueJob(noise=0.03)
     calibration = calibrated(job)

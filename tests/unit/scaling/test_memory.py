@@ -82,6 +82,13 @@ def test_other_tasks_helped_if_they_did_no_harm():
     assert not ChangeOutcome(reshaped, 1.8, 1.0, 1.9).helped
 
 
+def test_other_tasks_are_not_judged_once_the_load_has_grown():
+    """What records add looks like harm, and the tasks before would cost time in which the load grows further."""
+    reshaped = replace(OUT, after=Shape(2, 8, 4))
+    assert not ChangeOutcome(reshaped, 1.8, 1.0, 2.5, rate=reshaped.rate * 1.2).helped
+    assert ChangeOutcome(reshaped, 1.8, 1.0, 2.5, rate=reshaped.rate * 1.3).helped
+
+
 def test_a_failure_forbids_the_same_step_under_a_similar_load_for_a_time_that_grows():
     memory = ChangeMemory()
     waits = []

@@ -140,7 +140,7 @@ def test_a_wrong_estimate_of_what_was_not_timed_keeps_no_executors_away(monkeypa
 
 def test_what_was_not_timed_is_no_certainty():
     memory, job = SerialMemory(0.9, 0.1, 6), TrueJob()
-    for timed, certain in ((6.0, False), (9.5, True), (8.5, True), (6.0, False), (8.5, False)):
+    for timed, certain in ((6.0, False), (9.5, True), (8.5, False), (6.0, False), (8.5, False)):
         for _ in range(6):
             seen = job.observe(Shape(2, 4, 4), 1000, seconds=12.0)
             memory.add(seen, {SerialCause.SLOW_SINK: timed}, 4.0)

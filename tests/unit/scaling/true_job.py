@@ -27,6 +27,7 @@ class TrueJob:
     schedule: float = 0.004
     contention: float = 0.02
     launch: float = 0.02
+    route_task: float = 0.0
     route_record: float = 1e-6
     combine_record: float = 5e-6
     combine_group: float = 2e-6
@@ -52,7 +53,7 @@ class TrueJob:
         n, m, groups = plan.parallelism, plan.replicas, self.partials(rows)
         shares = np.full(n, (1 - self.hot) / n)
         shares[0] += self.hot
-        route = np.full(m, self.route_record * rows / m)
+        route = np.full(m, self.route_task + self.route_record * rows / m)
         combine = self.combine_record * rows * shares + self.combine_group * groups / n
         merge = np.full(PARTITIONS, self.merge_task + self.merge_group * groups / PARTITIONS)
         stages = ((route, self.launch), (combine, self.launch), (merge, 0.0))

@@ -89,6 +89,10 @@ class GeneratedSource(Source, ABC):
         self._due = self._pacer.due(row)
         return {"row": self._due if most is None else min(self._due, row + most), "epoch": start["epoch"]}
 
+    def ahead(self, start: Position, records: int) -> Position:
+        """Return the position so many rows after ``start``, whenever they are due."""
+        return {"row": int(start["row"]) + records, "epoch": start["epoch"]}
+
     def lag(self, position: Position) -> int:
         """Return the number of rows that were due at the last call of ``latest`` and are not consumed."""
         return max(self._due - int(position["row"]), 0)

@@ -165,6 +165,10 @@ class ReplaySource(Source):
         limits = [limit for limit in (self._max_rows, None if everything else most) if limit is not None]
         return {"row": min([self._due, *(row + limit for limit in limits)])}
 
+    def ahead(self, start: Position, records: int) -> Position:
+        """Return the position so many rows after ``start``, or after the last row, whenever they are due."""
+        return {"row": min(int(start["row"]) + records, self._recording.rows)}
+
     def _require_same_file(self, row: int) -> None:
         """Remember the file when its first row is due; refuse another one later."""
         if self._state is None:

@@ -143,6 +143,9 @@ class Autoscaler:
         state = _state_of(memory, observed, spec, plan, seconds)
         situation = situation_of(observed, spec, plan, now)
         answer, failure = self._answer(key, situation.now, situation.executors_ready)
+        newest = self._reconciler.observations.of(key)
+        if newest is None or newest.plan is None or newest.plan.epoch != plan.epoch:
+            return  # the plan has changed meanwhile, as where tasks ended a rest
         decision = state.scaler.step(answer, situation)
         self._note(decision, answer, situation, state, requested_cores(spec, situation))
         result = self._result(decision, failure, situation, state, observed, spec, now)
@@ -223,8 +226,9 @@ def _state_of(memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Pl
     partitions = state_partitions(observed, spec)
     fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision
     if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
-        scaler = new_scaler(spec, plan, partitions)
-        if memory.scaler is None and not restore(scaler, observed):
+        known = None if memory.scaler is None else memory.scaler.scaler.seasons
+        scaler = new_scaler(spec, plan, partitions, known)
+        if known is None and not restore(scaler, observed):
             scaler = new_scaler(spec, plan, partitions)
         memory.scaler = ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=plan.epoch)
     return memory.scaler

@@ -26,6 +26,7 @@ from ...scaling.decision.decision import Decision, Situation
 from ...scaling.decision.placement import PlacedScaler
 from ...scaling.decision.scaler import Scaler
 from ...scaling.decision.settings import Mode, Settings
+from ...scaling.seasons import Seasons
 from ...scaling.shape import Bounds, Range, Shape
 from ..observed_query import ObservedQuery
 from ..pods.driver_health import created, ready_since
@@ -58,7 +59,8 @@ def bounds_of(spec: Spec, placement: Placement | None = None) -> Bounds:
     partitioner = spec.partitioner
     dedicated = (placement or partitioner.placement.at_start) is Placement.DEDICATED
     return Bounds(
-        executors=Range(spec.executors.min, spec.executors.max),
+        executors=Range(max(spec.executors.min, 1), spec.executors.max),
+        rests=spec.executors.min == 0,
         parallelism=Range(spec.parallelism.min, spec.parallelism.max),
         replicas=Range(partitioner.replicas.min, partitioner.replicas.max),
         executor_cores=spec.executors.cores.slots,
@@ -73,13 +75,16 @@ def weighs_placements(spec: Spec) -> bool:
     return auto and active and dedicated_obstacle(spec) is None
 
 
-def new_scaler(spec: Spec, plan: Plan, partitions: int) -> AnyScaler:
-    """Return the scaler of a query under ``plan``; ``partitions`` is the number of state partitions."""
+def new_scaler(spec: Spec, plan: Plan, partitions: int, seasons: Seasons | None = None) -> AnyScaler:
+    """Return the scaler of a query under ``plan``.
+
+    ``partitions`` is the number of state partitions, and ``seasons`` what was learned of the load under another spec.
+    """
     settings = settings_of(spec)
     if not weighs_placements(spec):
-        return Scaler(settings, bounds_of(spec, plan.placement), partitions)
+        return Scaler(settings, bounds_of(spec, plan.placement), partitions, seasons=seasons)
     inline, dedicated = (bounds_of(spec, each) for each in (Placement.INLINE, Placement.DEDICATED))
-    return PlacedScaler(settings, inline, dedicated, partitions, placement_subject(spec) or "")
+    return PlacedScaler(settings, inline, dedicated, partitions, placement_subject(spec) or "", seasons)
 
 
 def scaling_inputs(spec: Spec, plan: Plan) -> tuple[object, ...]:
@@ -121,6 +126,8 @@ def situation_of(observed: ObservedQuery, spec: Spec, plan: Plan, now: datetime)
         replicas_ready=sum(ready_since(each) is not None for each in observed.partitioner_pods),
         applied_epoch=None if observed.applied is None else observed.applied.epoch,
         scheduled_minimum=scheduled_minimum(spec.scaling.schedule, now),
+        tasks_wait=observed.driver_waits.executors,
+        can_rest=observed.applied is not None and observed.applied.can_rest,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -161,6 +162,8 @@ def undecided(reason: ActiveReason, generation: int, now: datetime) -> tuple[Con
 def load_of(decision: Decision, answer: Answer, ready: int, cores: float) -> ObservedLoad | None:
     """Return the observed load of the job, whose pods request ``cores``; None if the decision has no inputs."""
     inputs = decision.inputs
+    if not decision.plan.executors and decision.reason is Reason.AT_REST and not decision.detail:
+        return _load_at_rest(answer, ready, cores)
     if inputs is None:
         return None
     million = inputs.arrival * 3600 / 1e6
@@ -173,6 +176,24 @@ def load_of(decision: Decision, answer: Answer, ready: int, cores: float) -> Obs
         executors_ready=ready,
         cores=round(cores, 3),
         core_hours_per_million_records=float(f"{cores / million:.3g}") if million >= _LEAST_MILLIONS else None,
+        observed_time=format_time(datetime.fromtimestamp(answer.time, UTC)),
+    )
+
+
+_MOST_LAG = 2.0**53
+"""Largest lag that is reported of a job at rest: what JSON readers take for a whole number."""
+
+
+def _load_at_rest(answer: Answer, ready: int, cores: float) -> ObservedLoad:
+    """Return the load of a job that runs no batch; nothing has checked the numbers of the answer."""
+    lag = answer.lag_rows or 0.0
+    return ObservedLoad(
+        utilization=0.0,
+        processing_seconds=0.0,
+        input_rate=0.0,
+        lag=round(min(lag, _MOST_LAG)) if math.isfinite(lag) and lag > 0 else 0,
+        executors_ready=ready,
+        cores=round(cores, 3),
         observed_time=format_time(datetime.fromtimestamp(answer.time, UTC)),
     )
 

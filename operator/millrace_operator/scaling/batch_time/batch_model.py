@@ -20,6 +20,9 @@ FIXED = "fixed"
 _Z = 1.645
 """Standard deviations around the mean that contain 90 % of a normal distribution."""
 
+_WIDEST = 14.0
+"""Largest distance of an end of an interval from its middle, as a logarithm: a factor of a million says nothing."""
+
 
 @dataclass(frozen=True)
 class BatchLoad:
@@ -115,7 +118,8 @@ class BatchModel:
         deviates += np.einsum("pk,kd->pd", features.reshape(len(fixed), self.costs.size), self.spread[3:])
         by_groups = features[..., GROUP] @ self.costs[:, GROUP] * deviation
         unsure = np.sqrt(np.sum(deviates**2, axis=1) + by_groups**2) / np.maximum(seconds, 1e-9)
-        narrow, width = (np.exp(_Z * np.hypot(unsure * more, self.scatter)) for more in (1.0, self.few_plans))
+        spreads = (np.hypot(unsure * more, self.scatter) for more in (1.0, self.few_plans))
+        narrow, width = (np.exp(np.minimum(_Z * spread, _WIDEST)) for spread in spreads)
         return Prediction(
             seconds=seconds,
             low=seconds / width,
@@ -126,6 +130,17 @@ class BatchModel:
             stages=stages,
             names=tuple(stage.name for stage in self.stages),
         )
+
+    def cost_interval(self, parts: Vector) -> tuple[float, float, float]:
+        """Return a sum of costs in seconds with its 90 % interval, as wide as where few plans have run.
+
+        ``parts`` are the multiples of (fixed, schedule, contention, *costs) that it has; array ``(3 + 4 * S,)``.
+        """
+        values = np.concatenate([[self.fixed, self.schedule, self.contention], self.costs.reshape(-1)])
+        seconds = float(parts @ values)
+        unsure = float(np.linalg.norm(parts @ self.spread)) / max(seconds, 1e-15) * self.few_plans
+        factor = float(np.exp(min(_Z * unsure, _WIDEST)))
+        return seconds, seconds / factor, seconds * factor
 
     def partitioner_load(self, replicas: NDArray[np.number], records_per_second: float) -> Vector:
         """Return the busy share of each of ``replicas`` partitioner pods; 0 if there are none or nothing is known."""

@@ -163,7 +163,8 @@ class Calibration:
         after_change = np.array([_AFTER_CHANGE if one.first else 1.0 for one in remembered])
         weights = np.maximum(0.5 ** (age / _HALF_LIFE), _MIN_WEIGHT) * after_change
         equations = Equations(seen, self._parts, self._bounds.executor_cores, self._state_partitions)
-        fit = fit_logs(equations.residuals, equations.weights(weights), self._prior, self._precision, self._start)
+        start, of_residuals = equations.raised(self._start), equations.weights(weights)
+        fit = fit_logs(equations.residuals, of_residuals, self._prior, self._precision, start)
         self._start = fit.logs
         scatter, wider = _scatter(*equations.batch_errors(fit), weights)
         return self._build(Fit(fit.logs, fit.factor * wider), scatter, seen)

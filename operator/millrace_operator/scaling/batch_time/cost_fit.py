@@ -35,6 +35,12 @@ _LONGEST, _SMALL = 1.0, 3e-3
 _FARTHEST = 15.0
 """Largest distance of a log cost from the prior: a factor of three million."""
 
+_NONE = 1e-9
+"""An amount of work that counts as none."""
+
+_NOTICEABLE = 0.03
+"""Share of a stage's clock from which the slope by a cost is steep enough for the search to find where it belongs."""
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -70,6 +76,23 @@ class Equations:
             np.nan_to_num(column([one.partials for one in seen])),
             np.nan_to_num(column([one.imbalance for one in seen])),
         )
+
+    def raised(self, logs: Vector) -> Vector:
+        """Return the log costs, each raised to where it is a noticeable part of what the clock of its stage says.
+
+        A cost that is far below has next to no slope by its logarithm: a search that begins there leaves it where it
+        is, and takes another cost for it.
+        """
+        costs = np.exp(logs)
+        totals = np.maximum(self._work.amounts * self._work.tasks[..., None], _NONE)
+        for stage, timed in enumerate(self._parts.timed):
+            for kind, name in zip(*np.nonzero(timed), strict=True):
+                amounts = totals[:, stage, kind]
+                counted = self._timed[:, stage] & (amounts > _NONE)
+                if counted.any():
+                    each = float(np.median(self._clocks[counted, stage] / amounts[counted]))
+                    costs[name] = max(costs[name], _NOTICEABLE * each)
+        return np.asarray(np.log(costs))
 
     def weights(self, observations: Vector) -> Vector:
         """Return the weights of residuals, given the weights of observations."""
@@ -141,7 +164,8 @@ def fit_logs(residuals: ResidualFunction, weights: Vector, prior: Vector, precis
         prior, start: logarithms, shape ``(costs,)``; ``start`` is where the search begins.
         precision: inverse covariance of the prior, shape ``(costs, costs)``.
     """
-    logs, damping = start, 1e-3
+    lowest, highest = prior - _FARTHEST, prior + _FARTHEST
+    logs, damping = np.minimum(np.maximum(start, lowest), highest), 1e-3
     errors, slopes = residuals(logs)
     loss = _loss(errors, weights, logs - prior, precision)
     for _ in range(_STEPS):
@@ -149,7 +173,7 @@ def fit_logs(residuals: ResidualFunction, weights: Vector, prior: Vector, precis
         downhill = -(slopes.T @ (robust * errors) + precision @ (logs - prior))
         step = np.linalg.solve(information + damping * np.diag(np.diag(information)), downhill)
         step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-12))
-        next_logs = np.minimum(np.maximum(logs + step, prior - _FARTHEST), prior + _FARTHEST)
+        next_logs = np.minimum(np.maximum(logs + step, lowest), highest)
         tried = residuals(next_logs)
         tried_loss = _loss(tried[0], weights, next_logs - prior, precision)
         if tried_loss <= loss:

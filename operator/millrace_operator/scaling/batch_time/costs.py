@@ -18,6 +18,7 @@ PRIOR = {
     "launch": 0.02,
     "read": 0.1e-6,
     "handover": 2e-6,
+    "route_task": 0.01,
     "route_record": 0.15e-6,
     "route_block": 1e-4,
     "combine_task": COMBINE_TASK_SECONDS,
@@ -33,7 +34,7 @@ PRIOR = {
 - contention: see ``BatchModel``.
 - launch: to start a task, on its core.
 - read, handover: for a record before it is routed, and for a partial result between combine and merge.
-- route_record, route_block: to route a record, and to send a block.
+- route_task, route_record, route_block: to begin to read and route, to route a record, and to send a block.
 - combine_task, combine_record, combine_group: of combining, for a task, a record and a partial result.
 - merge_task, merge_group: of merging, for a state partition and a partial result.
 
@@ -42,8 +43,20 @@ Stages time what their own code does. Task launches, ``read`` and ``handover`` a
 
 NAMES = tuple(PRIOR)
 
-_DEVIATION = {"contention": 1.5, "combine_record": 2.0, "combine_group": 1.5, "merge_group": 1.5, "handover": 1.0}
-"""Standard deviations of log costs around the prior, for the costs in which aggregators differ most."""
+_DEVIATION = {
+    "contention": 1.5,
+    "handover": 1.0,
+    "route_task": 1.5,
+    "route_record": 2.0,
+    "combine_record": 4.0,
+    "combine_group": 1.5,
+    "merge_group": 1.5,
+}
+"""Standard deviations of log costs around the prior, for the costs in which jobs differ most.
+
+What a record costs depends on its format, and on the user's own code: a sum takes a fraction of a microsecond, a call
+to a server milliseconds.
+"""
 
 _USUAL_DEVIATION, _SPEED_DEVIATION = 0.7, 0.7
 """The same for every other cost, and for all costs together: the machine's speed."""
@@ -71,6 +84,7 @@ def parts(dedicated: bool) -> Parts:
     places = {
         "launch": [(stage, TASK) for stage in stages[:-1]],
         "read": [(first, RECORD)],
+        "route_task": [(ROUTE, TASK)],
         "route_record": [(ROUTE, RECORD)],
         "route_block": [(ROUTE, BLOCK)],
         "combine_task": [(COMBINE, TASK)],

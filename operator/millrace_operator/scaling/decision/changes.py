@@ -52,6 +52,7 @@ class Change:
 
     ``expected`` holds the predictions for both plans; None if nothing was predicted. ``undoes`` marks a change that
     takes back a step that did not help. The plan was made for ``planned`` records per second; None if for no rate.
+    ``foreseen`` marks a change for a rise that had not begun.
     """
 
     time: float
@@ -61,6 +62,12 @@ class Change:
     expected: tuple[Line, Line] | None
     undoes: bool = False
     planned: float | None = None
+    foreseen: bool = False
+
+    @property
+    def load(self) -> float:
+        """The records per second that the change is about: what arrived, or what was foreseen."""
+        return self.planned if self.foreseen and self.planned is not None else self.rate
 
     @property
     def adds(self) -> bool:
@@ -297,10 +304,10 @@ class ChangeMemory:
     def failed(self, outcome: ChangeOutcome, now: float) -> None:
         """Remember that a step did not help."""
         change = outcome.change
-        again = [one.times for one in self.failures if one.forbids(change.after) and one.like(change.rate)]
+        again = [one.times for one in self.failures if one.forbids(change.after) and one.like(change.load)]
         times = 1 + max(again, default=0)
         until = _until(now, FORGET_SECONDS, times)
-        self.failures.append(Failure(change.before, change.after, change.rate, until, times))
+        self.failures.append(Failure(change.before, change.after, change.load, until, times))
 
     def failures_like(self, rate: float, now: float) -> tuple[Failure, ...]:
         """Return the steps that are not to be retried yet at ``rate`` records per second."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..seasons import in_words
 from ..serial_time import SerialTime
 from ..shape import Shape
 from ..zones import LoadDriver, Zone
@@ -41,6 +42,10 @@ class Reason(StrEnum):
     """A step did not help and is taken back."""
     OUT_OF_BOUNDS = "OutOfBounds"
     """The plan was outside the bounds, which have changed."""
+    AT_REST = "AtRest"
+    """No batch has run for long, so that no executor is needed."""
+    WOKEN = "Woken"
+    """Tasks wait for executors in a job at rest, or will soon: it gets those back that it had before."""
     SCHEDULED = "Scheduled"
     """The plan has the minimum of executors that spec.scaling.schedule asks for now."""
     TO_DEDICATED = "ToDedicated"
@@ -66,6 +71,8 @@ class Situation:
         applied_epoch: epoch of the last plan that the driver has acknowledged; None before the first.
         quota_reason: which quota allows no more executors, and why; may be empty.
         scheduled_minimum: executors that the user's schedule asks for at ``now``; 0 if it asks for none.
+        can_rest: whether the driver follows a plan without executors, and reports tasks that wait for one.
+        tasks_wait: whether it has reported that; it has taken an executor by itself.
     """
 
     now: float
@@ -82,6 +89,8 @@ class Situation:
     applied_epoch: int | None = None
     quota_reason: str = ""
     scheduled_minimum: int = 0
+    can_rest: bool = False
+    tasks_wait: bool = False
 
     @property
     def minimum_now(self) -> int:
@@ -112,6 +121,7 @@ class Inputs:
         lag: records that wait at the source.
         demand: records per second that the plan is made for, including growth until executors are ready, and the lag.
         keys: distinct keys of a batch, None if unknown.
+        period: seconds after which a rise is expected to come again, which ``demand`` includes; None if it has none.
     """
 
     interval: float
@@ -123,6 +133,7 @@ class Inputs:
     lag: float
     demand: float
     keys: float | None
+    period: float | None = None
 
 
 @dataclass(frozen=True)
@@ -212,9 +223,24 @@ def sentence(decision: Decision, settings: Settings) -> str:
         return f"{_arrow(decision)}, since the bounds have changed."
     if decision.reason is Reason.SCHEDULED:
         return f"{_arrow(decision)}, since spec.scaling.schedule asks for {decision.detail}."
+    if decision.reason is Reason.WOKEN:
+        return f"{_arrow(decision)}, since {decision.detail}."
+    if decision.reason is Reason.AT_REST:
+        return _of_rest(decision)
     if decision.reason is Reason.UNDONE and decision.outcome is not None:
         return f"{_arrow(decision)}: {_no_help(decision.outcome)}."
     return f"{observed_load(decision)}: {_conclusion(decision, settings)}."
+
+
+def _of_rest(decision: Decision) -> str:
+    woken = "executors start again when tasks wait for them"
+    if decision.changed:
+        return f"{_arrow(decision)}, since {decision.detail}; {woken}."
+    return (
+        f"{decision.plan} stays, since {decision.detail}."
+        if decision.detail
+        else (f"{decision.plan} stays while no record arrives; {woken}.")
+    )
 
 
 def _conclusion(decision: Decision, settings: Settings) -> str:
@@ -268,6 +294,8 @@ def observed_load(decision: Decision) -> str:
         text += f", while {inputs.lag:,.0f} wait"
     if inputs.demand > inputs.arrival * 1.005:
         text += f"; the plan is for {inputs.demand:,.0f}"
+        if inputs.period is not None:
+            text += f", since a rise that came {in_words(inputs.period)} ago is expected to come again"
     return text
 
 

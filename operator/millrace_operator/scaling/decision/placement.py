@@ -18,6 +18,7 @@ from typing import Any
 
 from ..batch_time.calibration import Calibration
 from ..observation import Answer
+from ..seasons import Seasons
 from ..shape import Bounds, Shape
 from .decision import Decision, Inputs, Reason, Situation, observed_load
 from .scaler import Scaler
@@ -115,22 +116,38 @@ class _PlacementState:
 class PlacedScaler:
     """The autoscaler of a job whose replicas may run in tasks and in pods; ``save`` and ``restore`` carry its state."""
 
-    def __init__(self, settings: Settings, inline: Bounds, dedicated: Bounds, partitions: int, subject: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        inline: Bounds,
+        dedicated: Bounds,
+        partitions: int,
+        subject: str,
+        seasons: Seasons | None = None,
+    ) -> None:
         """Scale within the bounds of either placement a job whose state has ``partitions`` partitions.
 
         ``subject`` names what the placement is decided for: what was decided for another one is not restored.
+        ``seasons`` is what was learned of the load before.
         """
         self.settings = settings
         self._bounds = {False: inline, True: dedicated}
         self._partitions = partitions
-        self._scaler = Scaler(settings, inline, partitions)
+        self._scaler = Scaler(settings, inline, partitions, seasons=seasons)
         self._kept = Calibration(dedicated, partitions)
         self._meters = {False: CostMeter(), True: CostMeter()}
         self._progress = _PlacementState(subject)
 
+    @property
+    def seasons(self) -> Seasons:
+        """What has been learned of the load, which is the same under both placements."""
+        return self._scaler.seasons
+
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision on shape and placement; the caller carries it out."""
         self._follow(situation)
+        if not situation.plan.executors:  # a job at rest stays as it is, its pods included
+            return replace(self._scaler.step(answer, situation), placement=self._progress.found)
         if situation.dedicated and not self._caught_up(answer, situation):
             decision = _waiting(situation)
         else:
@@ -143,8 +160,8 @@ class PlacedScaler:
         """Use what was learned under the plan's placement, and begin to follow a change of it."""
         progress, here = self._progress, self._scaler.bounds.dedicated
         if situation.dedicated is not here:
-            kept, self._kept = self._kept, self._scaler.calibration
-            self._scaler = Scaler(self.settings, self._bounds[situation.dedicated], self._partitions, kept)
+            kept, self._kept, known = self._kept, self._scaler.calibration, self.seasons
+            self._scaler = Scaler(self.settings, self._bounds[situation.dedicated], self._partitions, kept, known)
             if here and not progress.leaving:
                 self._give_up("the plan went back to Inline, because the driver failed or the spec asked for it")
             progress.batches = progress.agreeing = progress.paying = progress.epoch = 0

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..answers import AnswerReader
+from ..answers import MAX_AGE, AnswerReader
 from ..batch_time.batch_model import BatchModel
 from ..batch_time.calibration import Calibration
 from ..observation import OF_PODS, Answer, NoAnswer, Observation
+from ..seasons import Seasons, in_words
 from ..shape import Bounds, Shape
 from ..zones import Zone
 from .changes import Change, Line
@@ -28,26 +29,42 @@ from .steps import Case, careful, make_do, scale_in, scale_out, undo
 SCALE_IN_SECONDS = 30.0
 """Seconds between two searches for a plan that releases cores."""
 
+_STARTUPS = 2.0
+"""Times that executors take to start by which those of a job at rest are asked for before a rise."""
+
 
 class Scaler:
     """The autoscaler of one job, bounded in memory; ``save`` and ``restore`` carry its state over a restart."""
 
     def __init__(
-        self, settings: Settings, bounds: Bounds, state_partitions: int, calibration: Calibration | None = None
+        self,
+        settings: Settings,
+        bounds: Bounds,
+        state_partitions: int,
+        calibration: Calibration | None = None,
+        seasons: Seasons | None = None,
     ) -> None:
         """Scale within ``bounds`` a job whose state has ``state_partitions`` partitions.
 
-        ``calibration`` is what was learned of the job before, with replicas where they are now.
+        ``calibration`` is what was learned of the job before, with replicas where they are now, and ``seasons`` what
+        was learned of its load.
         """
         self.settings, self.bounds = settings, bounds
         self._reading = AnswerReader()
-        self._learned = Learned(settings, bounds, calibration or Calibration(bounds, state_partitions))
+        calibration = calibration or Calibration(bounds, state_partitions)
+        self._learned = Learned(settings, bounds, calibration, seasons or Seasons())
         self._no_scale_in: Decision | None = None
+        self._idle: tuple[float, float] | None = None  # from when until when no batch ran, without a gap in the metrics
 
     @property
     def calibration(self) -> Calibration:
         """What has been learned of the job."""
         return self._learned.calibration
+
+    @property
+    def seasons(self) -> Seasons:
+        """What has been learned of the load, which is the same under all settings and placements."""
+        return self._learned.seasons
 
     def step(self, answer: Answer | None, situation: Situation) -> Decision:
         """Return the next decision, from the metrics' answer and what else is known; the caller carries it out."""
@@ -71,6 +88,8 @@ class Scaler:
                 return Decision(now, shape, nearest, Reason.OUT_OF_BOUNDS, Guard.BOUNDS)
             if (nearest := self._bounds_now(situation).nearest(shape)) != shape:
                 return self._scheduled(situation, nearest)
+        if not shape.executors:
+            return self._at_rest(situation)
         if answer is not None and not self.bounds.dedicated:  # series of pods outlive the pods for a while
             answer = answer.without(OF_PODS)
         if answer is not None and self.bounds.dedicated and answer.dedicated_lag_rows is None:
@@ -78,6 +97,7 @@ class Scaler:
         seen = self._reading.step(answer, now, situation.epoch, shape)
         if isinstance(seen, NoAnswer):
             return Decision(now, shape, shape, Reason.NO_ANSWER, detail=f"{seen.reason}: {seen.message}")
+        self._note_idle(seen)
         outcome = self._learned.add(seen, situation)
         case = self._case(seen, situation, self._learned.expect(seen, now))
         if outcome is not None and not outcome.helped and case.on(Guard.INEFFECTIVE):
@@ -111,6 +131,7 @@ class Scaler:
                 lag=seen.lag,
                 demand=expected.required,
                 keys=seen.keys,
+                period=None if expected.rise is None else expected.rise.period,
             ),
             expected=expected.rate,
             target=min(max(keeping_up.safe, settings.target - settings.step / 2), settings.target),
@@ -130,9 +151,37 @@ class Scaler:
             detail, guard = f"{detail}, and {quota_limit(situation)}", Guard.QUOTA
         return Decision(situation.now, situation.plan, plan, Reason.SCHEDULED, guard, detail=detail)
 
+    def _at_rest(self, situation: Situation) -> Decision:
+        """Decide on a job without executors: it has no batch to measure, and the first task that waits ends its rest.
+
+        A rise of the load that repeats ends it, too, so that executors are there before the records.
+        """
+        now, shape, memory = situation.now, situation.plan, self._learned.memory
+        if situation.tasks_wait:  # the rest is over, but for the plan, which may not change yet
+            self._idle = None
+            detail = "its tasks run on one executor until the plan may change"
+            return Decision(now, shape, shape, Reason.AT_REST, detail=detail)
+        if self._idle is not None and 0 < now - self._idle[1] <= MAX_AGE:
+            self.seasons.add(self._idle[1], now, 0.0)
+        self._idle = now, now
+        ahead = _STARTUPS * memory.startup
+        rise = self.seasons.coming(now, 0.0, ahead, ahead)
+        paused = situation.scale_out_paused and Guard.SCALE_OUT_PAUSED in self.settings.guards
+        if rise is None or paused:
+            return Decision(now, shape, shape, Reason.AT_REST)
+        rested = memory.change is not None and not memory.change.after.executors
+        executors = memory.change.before.executors if memory.change is not None and rested else 1
+        woken = self._bounds_now(situation).nearest(replace(shape, executors=executors))
+        before = f"a rise that came {in_words(rise.period)} ago"
+        detail = f"{before} is expected to come again, to {rise.rate:,.0f} records/s"
+        return Decision(now, shape, woken, Reason.WOKEN, detail=detail)
+
     def _choose(self, case: Case) -> Decision:
-        """Wait, make do with the ready executors, scale out, or scale in: the first of these that applies."""
+        """Rest, wait, make do with the ready executors, scale out, or scale in: the first of these that applies."""
         keeping_up, memory = case.learned.keeping_up, case.learned.memory
+        if (idle := self._may_rest(case)) is not None:
+            plan = replace(case.situation.plan, executors=0)
+            return case.move(plan, Reason.AT_REST, f"no batch has run for {idle:.0f} s")
         waiting = memory.short_for(case.situation.now)
         lasting = waiting is not None and waiting > self.settings.patience
         fewer = max(case.situation.executors_ready, case.bounds.executors.low) < case.situation.plan.executors
@@ -141,16 +190,37 @@ class Scaler:
         if case.on(Guard.COOLDOWN) and ((waiting is not None and not lasting) or not case.settled):
             return self._more_at_once(case)
         calibrating = case.on(Guard.CALIBRATING) and not case.learned.calibration.ready and not case.at_rest
-        if case.urgent or keeping_up.persistently_above(case.target) or keeping_up.outgrown:
+        outgrown = keeping_up.outgrown or case.rise_is_due
+        if case.urgent or keeping_up.persistently_above(case.target) or outgrown:
             if calibrating:
                 return case.stay(Reason.AT_CAPACITY) if case.serial_exceeds else careful(case)
             keeps_up = case.inputs.at_arrival <= case.target and not keeping_up.behind
-            if keeps_up and not keeping_up.outgrown:
+            if keeps_up and not outgrown:
                 return case.stay(Reason.DRAINING)
             return scale_out(case)
         if calibrating:
             return case.stay(Guard.CALIBRATING)
         return self._give_back(case) if case.zone is Zone.UNDERUSED else case.stay(Reason.STABLE)
+
+    def _note_idle(self, seen: Observation) -> None:
+        """Note for how long no batch has run."""
+        goes_on = self._idle is not None and self._idle[1] == seen.since
+        since = self._idle[0] if self._idle is not None and goes_on else seen.since
+        self._idle = (since, seen.until) if seen.idle else None
+
+    def _may_rest(self, case: Case) -> float | None:
+        """Return for how long no batch has run, if so long that all executors may go; None if some have to stay.
+
+        Batches without records count as well, as a job that has them now and then would be woken each time. So does a
+        rise that is due soon.
+        """
+        situation = case.situation
+        stays = situation.paused or self.settings.mode is not Mode.ACTIVE
+        stays = stays or (situation.scale_in_paused and case.on(Guard.SCALE_IN_PAUSED))
+        if stays or self._idle is None or not (case.bounds.rests and situation.can_rest and case.at_rest):
+            return None
+        idle = self._idle[1] - self._idle[0]
+        return idle if idle >= self.settings.scale_in_delay else None
 
     def _more_at_once(self, case: Case) -> Decision:
         """Scale out further if the load outgrows what the last change was planned for; otherwise await its effect."""
@@ -173,17 +243,20 @@ class Scaler:
         """Remember a change that is being made, and what is expected of it."""
         memory, inputs, before, after = self._learned.memory, decision.inputs, situation.plan, decision.plan
         rate = inputs.arrival if inputs is not None else self._learned.demand.level
+        foreseen = inputs is not None and inputs.period is not None
+        load = inputs.demand if inputs is not None and foreseen else rate
         complete = situation.executors_ready >= before.executors  # otherwise the plan before has shown nothing
         if decision.reason is Guard.CLUSTER:
             memory.ran_short(after.executors, decision.time)
         elif inputs is not None and after.executors > before.executors and complete:
-            memory.were_too_few(before.executors, rate, decision.time)
+            memory.were_too_few(before.executors, load, decision.time)
         expected = None
-        if inputs is not None and inputs.batches_at_arrival and complete and self._learned.calibration.ready:
+        predictable = complete and self._learned.calibration.ready and after.executors > 0
+        if inputs is not None and inputs.batches_at_arrival and predictable:
             expected = self._expected(decision.reason, before, after, inputs)
         undoes = decision.reason is Reason.UNDONE
         planned = None if inputs is None else inputs.demand
-        memory.begin(Change(decision.time, before, after, rate, expected, undoes, planned))
+        memory.begin(Change(decision.time, before, after, rate, expected, undoes, planned, foreseen))
 
     def _expected(self, reason: Reason | Guard, before: Shape, after: Shape, inputs: Inputs) -> tuple[Line, Line]:
         """Predict batch times without and with a change, scaled by the model's present error."""

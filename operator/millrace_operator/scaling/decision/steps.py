@@ -113,6 +113,15 @@ class Case:
         model, rows = self.learned.calibration.model(), self.expected * inputs.interval
         return predicted(model, shape, rows, inputs.interval).utilization > self.settings.target
 
+    @cached_property
+    def rise_is_due(self) -> bool:
+        """Whether a rise that repeats is about to come that the plan is not predicted to take."""
+        inputs, calibration = self.inputs, self.learned.calibration
+        if inputs.period is None or not calibration.ready:
+            return False
+        rows = inputs.demand * inputs.interval
+        return predicted(calibration.model(), self.situation.plan, rows, inputs.interval).utilization > self.target
+
     @property
     def since_change(self) -> float:
         """Seconds since the last change; infinity before the first."""
@@ -207,7 +216,8 @@ def _best(case: Case, search: Search, allowed: Mask) -> tuple[Reason, int]:
     if reshaped is not None:
         return Reason.RESHAPE, reshaped
     certain = search.cheapest(likely & search.fits, case.drivers)
-    if certain is None and untried.any() and (case.urgent or likely.any()):
+    pressing = case.urgent or case.learned.keeping_up.outgrown
+    if certain is None and untried.any() and (pressing or likely.any()):
         return Reason.TRIAL, search.proportional(untried)
     best = _likeliest(case, search, likely) if certain is None else certain
     if best is None:
@@ -250,7 +260,7 @@ def scale_in(case: Case) -> Decision:
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
     change, delay = case.last_change, case.settings.scale_in_delay
-    steady = change is not None and case.largest > change.rate * LOWER and case.on(Guard.FLAPPING)
+    steady = change is not None and case.largest > change.load * LOWER and case.on(Guard.FLAPPING)
     if steady and case.added and case.since_change < STEADY * delay:
         return case.stay(Guard.FLAPPING)
     search = case.search(Range(1, case.situation.plan.executors), case.largest, case.settings.step / 2, CAUTION_FAR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -217,12 +217,21 @@ class _Simulation:
     def _with_executors(self, now: float) -> float:
         """Return the first time from ``now`` on with a ready executor; infinity if none becomes ready in the run."""
         self._catch_up(now)
+        if not self._plan.executors:
+            self._wake(now)
         while not self._executors.ready:
             now = min(self._executors.next_event, self._next_scrape, self._next_step)
             if now >= self._duration:
                 return math.inf
             self._catch_up(now)
         return now
+
+    def _wake(self, now: float) -> None:
+        """End the rest of the job as driver and operator do when tasks wait: with the executors that it had before."""
+        shape = replace(self._plan, executors=self._rescales[-1].before.executors)
+        self._rescales.append(Rescale(now, self._plan, shape, self._job.dedicated))
+        self._plan, self._epoch = shape, self._epoch + 1
+        self._executors.resize(shape.executors, now)
 
     def _catch_up(self, now: float) -> None:
         """Process all events other than batches until ``now``, or until the end of the run."""
@@ -260,6 +269,7 @@ class _Simulation:
             dedicated=dedicated,
             replicas_ready=self._replicas.ready if dedicated else None,
             applied_epoch=self._epoch,
+            can_rest=True,
         )
         wanted = self._policy.step(answer, situation)
         if wanted is None:
