@@ -9,7 +9,8 @@ from millrace_operator.scaling.decision.scaler import Scaler
 from millrace_operator.scaling.decision.settings import Costs, Guard, Mode, Settings
 from millrace_operator.scaling.decision.steps import SMALL
 from millrace_operator.scaling.shape import Shape
-from unit.scaling.deciding import BOUNDS, HandMade
+from millrace_research.arena.simulation.traces import constant
+from unit.scaling.deciding import BOUNDS, HandMade, run, scenario
 
 IDLE = {"rate": 5_000.0, "plan": Shape(4, 8, 8)}
 
@@ -318,3 +319,14 @@ def test_a_release_has_to_pay_for_the_return_of_its_executors():
 def test_costs_that_are_no_costs_are_refused(costs):
     with pytest.raises(ValueError, match="costs are 0 or more"):
         Costs(**costs)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 4, 5])
+def test_a_lost_executor_that_was_replaced_is_no_reason_for_more(seed):
+    """Batches were long while it was missing; at the moment in which another one came, that used to count."""
+    bounds = replace(BOUNDS, executors=replace(BOUNDS.executors, high=8))
+    scene = scenario(constant(700e3, 3 * 3600), Shape(4, 16, 8), bounds)
+    scene = replace(scene, cluster=replace(scene.cluster, lost_every=3600.0, start_seconds=40.0))
+    found, policy = run(scene, seed)
+    assert {batch.executors for batch in found.batches} >= {3, 4}, "one was lost"
+    assert policy.changes == []

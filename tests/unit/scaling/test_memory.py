@@ -195,3 +195,31 @@ def test_memory_is_bounded_and_survives_a_restart():
     other.restore(saved)
     assert other.save() == memory.save()
     assert (other.outcome, other.change, other.shortage) == (memory.outcome, memory.change, memory.shortage)
+
+
+def after_a_time_without_batches(memory):
+    other = ChangeMemory()
+    other.restore(json.loads(json.dumps(memory.save())))
+    other.observe(replace(SEEN, seconds=0.0, rows=0.0), 400.0, GRACE, TELLING)
+    return other
+
+
+def test_batches_after_lost_executors_were_replaced_say_nothing_of_the_plan():
+    memory = after()
+    observed(memory, *[1.0] * 12)
+    assert memory.settled(12)
+    memory.follow(300.0, FOUR, 3, None, 180.0)
+    memory.follow(340.0, FOUR, 4, None, 180.0)
+    assert not memory.settled(1)
+    assert after_a_time_without_batches(memory).settled(12)
+    saved = json.loads(json.dumps(memory.save()))
+    other = ChangeMemory()
+    other.restore(saved)
+    for each in (memory, other):
+        observed(each, 1.5, 1.0)
+        assert each.settled(6)
+        assert not each.settled(7)
+    del saved["whole"]  # which earlier versions have not saved
+    other = ChangeMemory()
+    other.restore(saved)
+    assert other.settled(12)

@@ -212,6 +212,7 @@ class ChangeMemory:
         self._startups: deque[float] = deque(maxlen=_MOST_REMEMBERED)
         self._late: deque[float] = deque(maxlen=_MOST_REMEMBERED)
         self._short_since: float | None = None
+        self._whole = math.inf  # batches since executors that were missing are there
         self._most_ready = 0
         self._complete = True
         self._batches = 0
@@ -242,6 +243,7 @@ class ChangeMemory:
             self.change, self._complete = None, True
             self._batches, self._late_now, self._after = 0, 0.0, []
         if ready >= shape.executors:
+            self._whole = self._whole if self._short_since is None else 0
             self._short_since = None
         elif self._short_since is None:
             self._short_since, self._most_ready = now if pending_since is None else min(now, pending_since), ready
@@ -267,7 +269,9 @@ class ChangeMemory:
         """
         if seen.idle:  # nothing can be learned of a change without batches, and nothing is gained by waiting for them
             self._batches = grace + judged if self._complete else self._batches
+            self._whole = math.inf if self._complete else self._whole
             return None
+        self._whole += seen.batches
         self._tried[seen.plan.executors] = now
         change = self.change
         if change is None or self._batches >= grace + judged:
@@ -291,8 +295,12 @@ class ChangeMemory:
         return self.outcome
 
     def settled(self, batches: int) -> bool:
-        """Return whether the last change is complete and ``batches`` batches have passed since."""
-        return self.change is None or (self._complete and self._batches >= batches)
+        """Return whether the last change is complete and ``batches`` batches have passed, all executors being there.
+
+        After some were lost and others have come, batches are long for a while, which says nothing of the plan.
+        """
+        changed = self.change is None or (self._complete and self._batches >= batches)
+        return changed and self._whole >= batches
 
     def tried(self, now: float) -> list[int]:
         """Return the numbers of executors that batches ran on within ``TRIED_SECONDS``."""
@@ -353,6 +361,7 @@ class ChangeMemory:
             "startups": list(self._startups),
             "late": list(self._late),
             "short_since": self._short_since,
+            "whole": None if math.isinf(self._whole) else self._whole,
             "most_ready": self._most_ready,
             "complete": self._complete,
             "batches": self._batches,
@@ -371,6 +380,8 @@ class ChangeMemory:
         self._startups.extend(saved["startups"])
         self._late.extend(map(float, saved.get("late", ())))  # which earlier versions have not saved
         self._short_since, self._most_ready = saved["short_since"], saved["most_ready"]
+        whole = saved.get("whole")  # which earlier versions have not saved
+        self._whole = math.inf if whole is None else float(whole)
         self._complete, self._batches, self._late_now = saved["complete"], saved["batches"], saved.get("late_now", 0.0)
         self._after = [(rows, seconds) for rows, seconds in saved["after"]]
 
