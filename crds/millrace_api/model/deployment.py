@@ -237,11 +237,12 @@ class ScalingMode(StrEnum):
 class ScalingCosts(Model):
     """What a release of executors is weighed against, in hours of one executor: taking them back costs both."""
 
-    rescale: Annotated[Number, Field(ge=0, le=1000), _DECISION] = Field(
-        default=0.2, description="Cost of a change that adds or releases executors."
+    rescale: Annotated[Number, Field(ge=0, le=100), _DECISION] = Field(
+        default=0.2, description="Cost of a change that adds or releases executors, in hours of one executor."
     )
-    late_batch: Annotated[Number, Field(ge=0, le=1000), _DECISION] = Field(
-        default=0.04, description="Cost of a batch that takes longer than its interval."
+    late_minute: Annotated[Number, Field(ge=0, le=100), _DECISION] = Field(
+        default=1.2,
+        description="Cost of a minute of batches that take longer than their interval, in hours of one executor.",
     )
 
 

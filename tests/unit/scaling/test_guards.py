@@ -310,12 +310,12 @@ def test_a_release_has_to_pay_for_the_return_of_its_executors():
 
     at_once, held = released_after(Costs(0.0, 0.0))
     assert held == []
-    later, held = released_after(Costs(rescale=2.0, late_batch=0.0))  # four executor hours, for three executors
+    later, held = released_after(Costs(rescale=2.0, late_minute=0.0))  # four executor hours, for three executors
     assert later - at_once == pytest.approx(4 * 3600 / 3 - 2400, abs=60)
-    assert held[0].sentence.endswith("and has to be spared for 80 min to pay for its return.")
+    assert held[0].sentence.endswith("and has to be spared for more than 80 min to pay for its return.")
 
 
-@pytest.mark.parametrize("costs", [{"rescale": -1.0}, {"late_batch": float("nan")}, {"rescale": float("inf")}])
+@pytest.mark.parametrize("costs", [{"rescale": -1.0}, {"late_minute": float("nan")}, {"rescale": float("inf")}])
 def test_costs_that_are_no_costs_are_refused(costs):
     with pytest.raises(ValueError, match="costs are 0 or more"):
         Costs(**costs)

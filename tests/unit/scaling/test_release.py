@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millrace_operator.scaling.decision import steps
+from millrace_operator.scaling.decision.decision import Reason
 from millrace_operator.scaling.decision.release import Release, Spared, cost_of_return, spared
 from millrace_operator.scaling.decision.scaler import Scaler
-from millrace_operator.scaling.decision.settings import Costs, Settings
+from millrace_operator.scaling.decision.settings import Costs, Guard, Settings
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 from millrace_research.arena.simulation.traces import trace
-from unit.scaling.deciding import SETTINGS, run, scenario
+from unit.scaling.deciding import SETTINGS, HandMade, run, scenario
 
 BOUNDS = Bounds(Range(1, 8), Range(2, 64), Range(1, 64), executor_cores=2)
 LOW, HIGH, HOURS = 400e3, 640e3, 4
 UNKNOWN = math.nan
+IDLE = {"rate": 5_000.0, "plan": Shape(4, 8, 8)}
 
 
 def restless(seed):
@@ -45,7 +48,7 @@ def test_a_restless_load_is_not_followed(seed):
 
 def test_whoever_finds_rescales_cheap_has_the_load_followed():
     scene = scenario(restless(0), Shape(2, 16, 8), BOUNDS)
-    cheap = Settings(costs=Costs(rescale=0.0, late_batch=0.0))
+    cheap = Settings(costs=Costs(rescale=0.0, late_minute=0.0))
     (dear, kept), (found, followed) = run(scene, 0), run(scene, 0, cheap)
     assert len(followed.changes) > 2 * len(kept.changes)
     assert found.core_hours < dear.core_hours
@@ -82,13 +85,42 @@ def test_times_are_those_of_a_walk_through_the_rates(enough, delay):
 
 
 def test_a_release_gains_what_it_saves_less_what_its_end_costs():
-    cost = cost_of_return(Costs(rescale=0.2, late_batch=0.05), 4.0)
+    cost = cost_of_return(Costs(rescale=0.2, late_minute=1.5), 8.0)
     assert cost == pytest.approx(0.6 * 3600)
     seldom, often = (Release(0, 1.0, Spared(7200.0, ends), cost) for ends in (1, 9))
     assert seldom.gain == pytest.approx(1 - 2160 / 4800)
     assert often.gain < 0
     assert "after 16 min" in str(often)
-    assert "for 36 min" in str(often)
+    assert "for more than 36 min" in str(often)
+
+
+def test_a_load_that_was_quiet_for_longer_than_its_rates_are_kept_is_expected_to_be():
+    assert Spared(3600.0, 0).at_least(36_000.0) == Spared(36_000.0, 0)
+    assert Spared(3600.0, 0).at_least(60.0) == Spared(3600.0, 0)
+    assert Spared(3600.0, 1).at_least(36_000.0) == Spared(3600.0, 1)
+
+
+def test_executors_whose_return_is_dear_are_released_in_a_long_night():
+    job, mind = HandMade(**IDLE), Scaler(Settings(costs=Costs(rescale=9.0)), BOUNDS, 8)
+    decision = job.until(mind, 10_000)
+    assert (decision.reason, decision.plan.executors) == (Reason.SCALE_IN, 1)
+    assert decision.time > 5 * 3600, "eighteen executor hours, of three executors, less what is assumed"
+
+
+def test_the_decision_says_that_fewer_still_would_be_needed_again():
+    changes = run(scenario(restless(0), Shape(2, 16, 8), BOUNDS), 0)[1].changes
+    partly = [each for each in changes if each.guard is Guard.FLAPPING]
+    assert partly
+    for each in partly:
+        assert each.reason is Reason.SCALE_IN
+        assert "and allowed, since fewer would be needed again too soon" in each.sentence
+
+
+def test_few_releases_are_weighed_of_a_large_plan():
+    cores = np.arange(2.0, 200.0, 2.0)
+    some = steps._some(cores)
+    assert (some[0], some[-1], len(some)) == (cores[0], cores[-1], 8)
+    assert steps._some(cores[:5]).tolist() == cores[:5].tolist()
 
 
 def test_a_restarted_operator_knows_what_returns_cost():
@@ -97,9 +129,3 @@ def test_a_restarted_operator_knows_what_returns_cost():
     mind = Scaler(SETTINGS, BOUNDS, 8)
     mind.restore(saved)
     assert json.loads(json.dumps(mind.save())) == saved
-    before = json.loads(json.dumps(saved))
-    for name in ("late", "late_now"):
-        del before["memory"][name]  # which earlier versions have not saved
-    for one in before["memory"]["too_few"]:
-        del one["replicas"]
-    Scaler(SETTINGS, BOUNDS, 8).restore(before | {"memory": before["memory"] | {"downtimes": [1.0], "lost": 0.0}})

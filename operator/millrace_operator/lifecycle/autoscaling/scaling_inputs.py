@@ -51,7 +51,7 @@ def settings_of(spec: Spec) -> Settings:
         step=scaling.step,
         window=scaling.window,
         grace=scaling.grace,
-        costs=Costs(rescale=scaling.costs.rescale, late_batch=scaling.costs.late_batch),
+        costs=Costs(rescale=scaling.costs.rescale, late_minute=scaling.costs.late_minute),
     )
 
 

@@ -1,8 +1,8 @@
 """Whether a release of executors pays: for how long they will be spared, and what it costs to have them back.
 
 A smaller plan is enough until the load rises above what it can take. For how long follows from the last hours: the
-times for which it would have been enough, and how often they ended. A release that ends costs two rescales, and the
-batches that are late until executors are there again. If it spares E executors for T seconds on average, and an end
+times for which it would have been enough, and how often they ended. A release that ends costs two rescales, and late
+batches until executors are there again. If it spares E executors for T seconds on average, and an end
 costs C, then E - C / T executors are saved in the long run, by the renewal-reward theorem; the best plan saves most.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..seasons import in_words
 from ..shape import Vector
 from .settings import Costs
 
@@ -22,10 +23,14 @@ loads."""
 
 @dataclass(frozen=True)
 class Spared:
-    """For how many ``seconds`` in all a plan would have been enough lately, and how often that ended."""
+    """For how many ``seconds`` in all a plan would have been enough, and how often that ended."""
 
     seconds: float
     ends: int
+
+    def at_least(self, seconds: float) -> Spared:
+        """Return the same, but so long if it never ended, as where the load was low before the rates that are kept."""
+        return self if self.ends else Spared(max(self.seconds, seconds), 0)
 
     @property
     def expected(self) -> float:
@@ -51,10 +56,10 @@ class Release:
         return self.executors - self.cost / self.spared.expected
 
     def __str__(self) -> str:
-        minutes = self.spared.expected / 60, self.cost / self.executors / 60
+        expected, least = in_words(self.spared.expected), in_words(self.cost / self.executors)
         return (
-            "what could be released is expected to be needed again after {:.0f} min, "
-            "and has to be spared for {:.0f} min to pay for its return".format(*minutes)
+            f"what could be released is expected to be needed again after {expected}, and has to be spared for more "
+            f"than {least} to pay for its return"
         )
 
 
@@ -79,5 +84,5 @@ def spared(rates: Vector, width: float, capacity: float, delay: float) -> Spared
 
 
 def cost_of_return(costs: Costs, late: float) -> float:
-    """Return what the end of a release costs, in seconds of an executor, if ``late`` batches are late by it."""
-    return 3600 * (2 * costs.rescale + late * costs.late_batch)
+    """Return what the end of a release costs, in seconds of an executor, if batches are late for ``late`` seconds."""
+    return 3600 * (2 * costs.rescale + late / 60 * costs.late_minute)

@@ -56,15 +56,15 @@ class Costs:
 
     Attributes:
         rescale: a change of the plan that adds or releases executors.
-        late_batch: a batch that takes longer than its interval.
+        late_minute: a minute of batches that take longer than their interval.
     """
 
     rescale: float = 0.2
-    late_batch: float = 0.04
+    late_minute: float = 1.2
 
     def __post_init__(self) -> None:
-        if not (0 <= self.rescale < math.inf and 0 <= self.late_batch < math.inf):
-            raise ValueError(f"costs are 0 or more, not {self.rescale} and {self.late_batch}")
+        if not (0 <= self.rescale < math.inf and 0 <= self.late_minute < math.inf):
+            raise ValueError(f"costs are 0 or more, not {self.rescale} and {self.late_minute}")
 
 
 @dataclass(frozen=True)

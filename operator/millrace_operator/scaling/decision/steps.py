@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ..batch_time.batch_model import BatchLoad
-from ..shape import Bounds, Range, Shape
+from ..shape import Bounds, Range, Shape, Vector
 from ..zones import MARGIN, LoadDriver, Zone
 from .changes import Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
@@ -181,6 +181,9 @@ CAUTION_OUT, CAUTION_FAR = 0.5, 1.0
 SOON = 2
 """Multiple of ``scale_in_delay`` within which a second scale-out means that the first one was too small."""
 
+_RELEASES = 8
+"""Most releases that are weighed."""
+
 SMALL = 0.3
 """Share of the cores that is not worth a change while demand falls."""
 
@@ -268,16 +271,20 @@ def scale_in(case: Case) -> Decision:
     if best is None:
         limit = case.limits.broken(search.shapes[wanted])
         return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
-    saved = 1 - search.cores[best] / search.cores[0]
-    sudden = case.inputs.arrival < case.largest / 2
-    if case.falling and (saved < SMALL or sudden) and not case.at_rest:
-        return _explained(case.stay(Guard.SCALE_IN_DELAYED), case, search, best)
+    guard, detail = None, ""
     if case.on(Guard.FLAPPING) and not case.at_rest:
         release = _best_release(case, search, allowed)
         if release is None or release.gain <= 0:
             return _explained(case.stay(Guard.FLAPPING, str(release or "")), case, search, 0)
+        if release.candidate != best:
+            guard, detail = Guard.FLAPPING, "fewer would be needed again too soon"
         best = release.candidate
-    return _explained(case.move(search.shapes[best], Reason.SCALE_IN), case, search, best, wanted)
+    saved = 1 - search.cores[best] / search.cores[0]
+    sudden = case.inputs.arrival < case.largest / 2
+    if case.falling and (saved < SMALL or sudden) and not case.at_rest:
+        return _explained(case.stay(Guard.SCALE_IN_DELAYED), case, search, best)
+    decision = replace(case.move(search.shapes[best], Reason.SCALE_IN, detail), guard=guard)
+    return _explained(decision, case, search, best, wanted)
 
 
 def _best_release(case: Case, search: Search, allowed: Mask) -> Release | None:
@@ -288,20 +295,29 @@ def _best_release(case: Case, search: Search, allowed: Mask) -> Release | None:
     memory, now, lately = case.learned.memory, case.situation.now, case.learned.seasons.lately
     rates = lately.closed
     highest = float(np.nanmax(rates, initial=search.need.rate))
-    cost = cost_of_return(case.settings.costs, memory.late_batches)
+    cost = cost_of_return(case.settings.costs, memory.late_seconds)
+    delay = case.settings.scale_in_delay
+    quiet = case.learned.demand.underused_for(now) - delay
     releases = []
-    for cores in np.unique(search.cores[allowed]):
+    for cores in _some(np.unique(search.cores[allowed])):
         plan = search.cheapest(allowed & (search.cores == cores), case.drivers)
         if plan is None:
             continue
         capacity = search.capacity(plan, case.settings.target, highest)
-        capacity = min(capacity, memory.capacity(search.shapes[plan], now))
+        capacity = min(capacity, memory.capacity(search.shapes[plan], case.situation.plan, now))
         if capacity < search.need.rate:
             continue
-        found = spared(rates, lately.width, capacity, case.settings.scale_in_delay)
+        found = spared(rates, lately.width, capacity, delay).at_least(quiet)
         executors = float(search.cores[0] - cores) / case.bounds.executor_cores
         releases.append(Release(plan, executors, found, cost))
     return max(releases, key=lambda release: release.gain, default=None)
+
+
+def _some(cores: Vector) -> Vector:
+    """Return at most ``_RELEASES`` of the numbers of cores, with steps of about equal ratio: each takes a prediction."""
+    if len(cores) <= _RELEASES:
+        return cores
+    return cores[np.unique(np.geomspace(1, len(cores), _RELEASES).round().astype(int)) - 1]
 
 
 def _certain(case: Case, search: Search) -> Mask:
