@@ -1,6 +1,7 @@
 """How well batches of new plans are predicted after few plans, if the costs of another job are expected at first.
 
-    python -m bench.scaling.donors
+    python -m bench.scaling.donors                  errors and intervals, in a minute
+    python -m bench.scaling.donors --decisions      late batches and core-hours in the simulator, in an hour
 
 Recorded jobs: the donor has the points of a job in ``HELD_OUT``, and the job itself those of one to three of the plans
 in ``SEEN``; predicted are its points of the other plans, so that no point is used twice. Simulated jobs: the job has
@@ -16,8 +17,9 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,13 +30,19 @@ from bench.scaling.points import HELD_OUT, RATES, RECORDED, Measured, PointSetti
 from bench.scaling.prediction import TUNED, among_seen, calibrated
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
 from millrace_operator.scaling.batch_time.calibration import Calibration
-from millrace_operator.scaling.batch_time.cost_prior import KnownCosts
+from millrace_operator.scaling.batch_time.cost_prior import CostPrior, KnownCosts
 from millrace_operator.scaling.batch_time.costs import NAMES
+from millrace_operator.scaling.decision.scaler import Scaler
+from millrace_operator.scaling.decision.settings import Settings
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.shape import Bounds, Range, Shape
+from millrace_research.arena.comparison import MillracePolicy, run_policy
+from millrace_research.arena.figures import figures
 from millrace_research.arena.known_job import known_job
+from millrace_research.arena.scenarios import ScenarioSetting, synthetic
 from millrace_research.arena.simulation.job import JobProfile, SimulatedJob, StageCost
 from millrace_research.arena.simulation.keys import Keys
+from millrace_research.arena.simulation.run import Scenario
 from millrace_support.batch_cost import makespan
 
 NO_DONOR, SAME, DEARER, CHEAPER, ALIKE, OTHER = (
@@ -61,14 +69,24 @@ JOBS: Mapping[str, JobProfile] = {
     "long tasks": replace(_PLAIN, fixed=0.6, combine=replace(_PLAIN.combine, task=0.08), contention=0.03),
     "slow sink": replace(_PLAIN, fixed=3.0, schedule=0.01),
 }
-"""Simulated jobs, which differ far more than queries of the same shape do."""
+"""Simulated jobs, which differ far more than similar queries do."""
+
+LOADS = {
+    "step": (3000.0, 4500.0),
+    "spike": (3000.0, 4500.0),
+    "ramp": (3600.0, 5400.0),
+    "steps": (0.0, 2400.0),
+    "diurnal": (20_000.0, 23_000.0),
+    "step-down": (3000.0, 4500.0),
+}
+"""Parts of the simulator's loads that a new query begins with, in seconds of the load."""
 
 RATE = 100_000.0
 """Records of a batch; less for jobs with dear records, whose batches would be too long otherwise."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DonorPrediction:
     """A prediction: the job, the kind of its donor, predicted over true seconds, and the ends of its interval."""
 
     job: str
@@ -101,7 +119,7 @@ def donors(job: str, known: Mapping[str, KnownCosts]) -> Iterator[tuple[str, Kno
             yield (ALIKE if other.partition("-")[0] == job.partition("-")[0] else OTHER), costs
 
 
-def recorded(plans: Iterable[int] = (1, 2, 3)) -> Iterator[Outcome]:
+def recorded(plans: Iterable[int] = (1, 2, 3)) -> Iterator[DonorPrediction]:
     """Yield predictions of recorded points."""
     measured: dict[PointSetting, list[Measured]] = defaultdict(list)
     for point in read_points(RECORDED):
@@ -113,10 +131,10 @@ def recorded(plans: Iterable[int] = (1, 2, 3)) -> Iterator[Outcome]:
                 prior = None if costs is None else costs.for_another()
                 for one in among_seen(job, measured, number, prior):
                     ends = one.low / one.observed, one.high / one.observed
-                    yield Outcome(job, number, donor, one.seconds / one.observed, *ends)
+                    yield DonorPrediction(job, number, donor, one.seconds / one.observed, *ends)
 
 
-def simulated(observations: int = 8) -> Iterator[Outcome]:
+def simulated(observations: int = 8) -> Iterator[DonorPrediction]:
     """Yield predictions of simulated batches, by calibrations with so many observations of one plan."""
     known = {}
     for number, job in enumerate(JOBS):
@@ -139,7 +157,7 @@ def simulated(observations: int = 8) -> Iterator[Outcome]:
                     for index, shape in enumerate(shapes):
                         true = float(known_job(JOBS[job], BOUNDS).seconds(shape, rows, KEYS))
                         ratios = (float(each[index]) / true for each in (found.seconds, found.low, found.high))
-                        yield Outcome(job, 1, donor, *ratios)
+                        yield DonorPrediction(job, 1, donor, *ratios)
 
 
 def rate_of(job: str) -> float:
@@ -179,12 +197,12 @@ def observation(job: str, shape: Shape, rows: float, rng: np.random.Generator) -
     )
 
 
-def show(title: str, outcomes: list[Outcome], console: Console) -> None:
+def show(title: str, outcomes: list[DonorPrediction], console: Console) -> None:
     """Print error, coverage and width of intervals by plans seen and kind of donor."""
     table = Table(title=title)
     for column in ("plans", "donor", "number", "error", "90 % below", "covered", "width"):
         table.add_column(column, justify="left" if column == "donor" else "right", no_wrap=True)
-    groups: dict[tuple[int, str], list[Outcome]] = defaultdict(list)
+    groups: dict[tuple[int, str], list[DonorPrediction]] = defaultdict(list)
     for one in outcomes:
         groups[one.plans, one.donor].append(one)
     for (plans, donor), some in groups.items():
@@ -203,8 +221,55 @@ def _known(calibration: Calibration) -> KnownCosts:
     return calibration.known
 
 
+class _Begun(MillracePolicy):
+    """The operator's policy, begun with a prior."""
+
+    def __init__(self, scenario: Scenario, prior: CostPrior | None) -> None:
+        bounds, partitions = scenario.bounds, scenario.job.state_partitions
+        self._scaler = Scaler(Settings(), bounds, partitions, Calibration(bounds, partitions, prior))
+
+    @property
+    def known(self) -> KnownCosts | None:
+        """What it has learned of the job's costs."""
+        return self._scaler.calibration.known
+
+
+def show_decisions(console: Console, seeds: Sequence[int] = range(1, 9)) -> None:
+    """Print late batches, core-hours and rescales in the first minutes under a load, by donor; means over seeds."""
+    table = Table(title=f"The first 25 to 40 minutes, {len(seeds)} seeds")
+    for column in ("load", "donor", "late", "core-hours", "rescales"):
+        table.add_column(column, justify="left" if column in {"load", "donor"} else "right", no_wrap=True)
+    dear = replace(_PLAIN, combine=replace(_PLAIN.combine, row=6e-6), route=replace(_PLAIN.route, row=3e-6))
+    profiles = {SAME: _PLAIN, DEARER: dear, OTHER: replace(JOBS["long tasks"], merge=JOBS["dear results"].merge)}
+    priors: dict[str, CostPrior | None] = {NO_DONOR: None}
+    for donor, profile in profiles.items():
+        taught = synthetic("sawtooth", ScenarioSetting(seed=11))
+        taught = replace(taught, trace=taught.trace.between(0.0, 7200.0), job=profile)
+        policy = _Begun(taught, None)
+        run_policy(taught, policy, 11)
+        assert policy.known is not None
+        priors[donor] = policy.known.for_another()
+    for load, (since, until) in LOADS.items():
+        for donor, prior in priors.items():
+            found = []
+            for seed in seeds:
+                whole = synthetic(load, ScenarioSetting(seed=seed))
+                part = replace(whole, trace=whole.trace.between(since, until))
+                found.append(figures(run_policy(part, _Begun(part, prior), seed), part.trace, part.bounds))
+            late, hours, rescales = (
+                statistics.mean(each)
+                for each in zip(*((one.violations, one.core_hours, one.rescales) for one in found), strict=True)
+            )
+            table.add_row(load, donor, f"{late:.2%}", f"{hours:.2f}", f"{rescales:.1f}")
+        table.add_section()
+    console.print(table)
+
+
 if __name__ == "__main__":
     out = Console()
+    if "--decisions" in sys.argv:
+        show_decisions(out)
+        sys.exit()
     of_recorded = list(recorded())
     show("Recorded jobs by which factors were chosen", [one for one in of_recorded if one.job in TUNED], out)
     show("Recorded jobs held back", [one for one in of_recorded if one.job not in TUNED], out)

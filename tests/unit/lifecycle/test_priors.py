@@ -1,10 +1,10 @@
-"""A new query begins with the costs of the best known one of its shape, in its namespace."""
+"""A new query begins with the costs of the best known similar one in its namespace."""
 
 import copy
 
 import pytest
 
-from millrace_operator.lifecycle.autoscaling.query_shape import query_shape
+from millrace_operator.lifecycle.autoscaling.cost_traits import cost_traits
 from millrace_operator.lifecycle.autoscaling.scaling_inputs import new_scaler, saved_state
 from millrace_operator.lifecycle.observed_query import QueryKey
 from millrace_operator.lifecycle.query_memory import ScalerState
@@ -47,7 +47,7 @@ class Namespace:
         spec = self.operated.cluster.reconciler.query_of(key, observed).spec
         scaler = taught(new_scaler(spec, self.operated.cluster.status.plan, 8), plans)
         memory = self.observations.memory_of(key, body["metadata"]["uid"])
-        memory.scaler = ScalerState("fingerprint", query_shape(namespace, spec), scaler, answered=0.0)
+        memory.scaler = ScalerState("fingerprint", cost_traits(namespace, spec), scaler, answered=0.0)
         return scaler.calibration.known
 
     @property
@@ -66,7 +66,7 @@ def namespace():
     return Namespace()
 
 
-def test_the_costs_of_the_best_known_query_of_the_shape_are_expected(namespace):
+def test_the_costs_of_the_best_known_similar_query_are_expected(namespace):
     namespace.other("some", 3)
     best = namespace.other("best", 4)
     assert namespace.prior == best.for_another().save()
@@ -77,7 +77,7 @@ def test_a_query_of_another_namespace_is_never_learned_from(namespace):
     assert namespace.prior is None
 
 
-def test_a_query_of_another_shape_or_that_is_little_known_is_not_learned_from(namespace):
+def test_a_query_that_is_not_similar_or_little_known_is_not_learned_from(namespace):
     namespace.other("other", 4, text="SELECT cell, max(fare) AS most FROM trips GROUP BY cell")
     namespace.other("new", 2)
     assert namespace.prior is None

@@ -28,7 +28,7 @@ from ..query_memory import QueryMemory, ScalerState
 from ..reconcile import Reconciler
 from ..target import running_spec
 from ..workqueue import WorkQueue
-from .query_shape import QueryShape, best_known, query_shape
+from .cost_traits import CostTraits, best_known, cost_traits
 from .scaling_inputs import (
     begins_dedicated,
     new_scaler,
@@ -167,21 +167,21 @@ class Autoscaler:
         fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision
         if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
             known = None if memory.scaler is None else memory.scaler.scaler.seasons
-            shape = query_shape(key.namespace, spec)
+            traits = cost_traits(key.namespace, spec)
             scaler = new_scaler(spec, plan, partitions)
             if known is not None or not restore(scaler, observed):
-                prior = self._prior_of(shape, dedicated=begins_dedicated(spec, plan))
+                prior = self._prior_of(traits, dedicated=begins_dedicated(spec, plan))
                 scaler = new_scaler(spec, plan, partitions, known, prior)
-            memory.scaler = ScalerState(fingerprint, shape, scaler, answered=now, saved=now, epoch=plan.epoch)
+            memory.scaler = ScalerState(fingerprint, traits, scaler, answered=now, saved=now, epoch=plan.epoch)
         return memory.scaler
 
-    def _prior_of(self, shape: QueryShape, *, dedicated: bool) -> CostPrior | None:
-        """Return what the best known query of this shape makes expect of the costs of another; None without one.
+    def _prior_of(self, traits: CostTraits, *, dedicated: bool) -> CostPrior | None:
+        """Return what the best known query with these traits makes expect of the costs of another; None without one.
 
         It may be the query itself as it was before its settings, its bounds or its driver changed.
         """
-        states = [(name, each.scaler) for name, each in self._reconciler.observations.memories(shape.namespace)]
-        alike = [(name, each.scaler.calibration.known) for name, each in states if each and each.shape == shape]
+        states = [(name, each.scaler) for name, each in self._reconciler.observations.memories(traits.namespace)]
+        alike = [(name, each.scaler.calibration.known) for name, each in states if each and each.traits == traits]
         best = best_known(alike, dedicated=dedicated)
         if best is None:
             return None

@@ -1,8 +1,8 @@
-"""What is expected of a job's costs before its own batches count: those of a typical job, or of one of the same shape.
+"""What is expected of a job's costs before its own batches count: those of a typical job, or of a similar one.
 
 Jobs that do the same on the same cluster differ little in what a batch, a task or a launch takes, and more in what a
 record takes: by its length, and by the values that the user's own code gets. So the costs of a job that is well known
-are expected of another one, each as uncertain as its own fit says and jobs of the same shape differ.
+are expected of another one, each as uncertain as its own fit says and similar jobs differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .costs import NAMES, PRIOR, prior_precision
 
 _PER_RECORD = ("read", "handover", "route_record", "route_block", "combine_record", "combine_group", "merge_group")
 _RECORDS_DIFFER, _TASKS_DIFFER = 0.7, 0.3
-"""Standard deviations of a log cost among jobs of the same shape: of what records take, and of everything else.
+"""Standard deviations of a log cost among similar jobs: of what records take, and of everything else.
 
 The first is a factor of two. Recorded jobs differ less in it if they do the same, and less than the second in most of
 what is not of records even if they do not (``bench.scaling.points``).
@@ -28,8 +28,8 @@ what is not of records even if they do not (``bench.scaling.points``).
 _CONTRADICTED = 9.0
 """Squared distance of a job's costs from the expected ones, in deviations, from which it is another kind of job.
 
-It is at most 6 for the same recorded or simulated job, also with records twice or half as dear. Of jobs that do
-something else, it is more than this for nearly all whose expectations do harm (``bench.scaling.donors``).
+After one plan or two, it is at most 6 for the same recorded or simulated job, also with records twice or half as dear,
+and for most jobs whose costs mislead another it is more than 9 (``bench.scaling.donors``).
 """
 
 _FARTHEST = 15.0
@@ -93,7 +93,7 @@ class KnownCosts:
     dedicated: bool
 
     def for_another(self) -> CostPrior:
-        """Return what is expected of another job of the same shape: the same, and less certain."""
+        """Return what is expected of a similar job: the same, and less certain."""
         differ = [_RECORDS_DIFFER if name in _PER_RECORD else _TASKS_DIFFER for name in NAMES]
         return CostPrior(self.logs, tuple(map(math.hypot, self.deviations, differ)))
 

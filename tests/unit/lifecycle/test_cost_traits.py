@@ -1,4 +1,4 @@
-"""Queries of the same shape: what costs follow from is the same, whatever else differs."""
+"""Queries are similar if what costs follow from is the same, whatever else differs."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import yaml
 
 from millrace_api.model.streamquery import Query
 from millrace_api.validation.loading import read_query
-from millrace_operator.lifecycle.autoscaling.query_shape import _of_sql, best_known, query_shape
+from millrace_operator.lifecycle.autoscaling.cost_traits import _of_sql, best_known, cost_traits
 from millrace_operator.scaling.batch_time.cost_prior import KnownCosts
 from millrace_operator.scaling.batch_time.costs import NAMES
 from unit.api.documents import PYTHON
@@ -28,14 +28,14 @@ spec:
 KNOWN = KnownCosts((0.0,) * len(NAMES), (0.1,) * len(NAMES), plans=3, observations=12, dedicated=False)
 
 
-def shape(text=SQL, namespace="team-a", **spec):
+def traits_of(text=SQL, namespace="team-a", **spec):
     document = yaml.safe_load(text)
     document["spec"] |= spec
-    return query_shape(namespace, read_query(document).spec)
+    return cost_traits(namespace, read_query(document).spec)
 
 
 def of_sql(sql, **query):
-    return shape(query={"sql": sql, **query})
+    return traits_of(query={"sql": sql, **query})
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def of_sql(sql, **query):
     ],
     ids=["topic", "names", "columns", "condition", "name", "interval", "bounds", "settings"],
 )
-def test_names_conditions_bounds_and_settings_make_no_other_shape(other):
+def test_names_conditions_bounds_and_settings_make_no_other_traits(other):
     assert other != SQL
-    assert shape(other) == shape()
+    assert traits_of(other) == traits_of()
 
 
-def test_another_namespace_is_always_another_shape():
-    assert shape(namespace="team-b") != shape()
+def test_another_namespace_is_always_different():
+    assert traits_of(namespace="team-b") != traits_of()
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_another_namespace_is_always_another_shape():
     ],
     ids=["aggregate", "group by", "format", "source", "sink", "algorithm", "cores", "python"],
 )
-def test_what_costs_follow_from_makes_another_shape(other):
+def test_what_costs_follow_from_makes_other_traits(other):
     assert other != SQL
-    assert shape(other) != shape()
+    assert traits_of(other) != traits_of()
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_own_functions_count_by_what_they_are_and_not_by_their_names():
 
 
 def test_python_aggregators_are_alike_by_class_key_and_windows():
-    assert shape(PYTHON) == shape(PYTHON.replace("size: 10m, slide: 1m", "size: 20m, slide: 2m"))
-    assert shape(PYTHON) != shape(PYTHON.replace("slide: 1m", "slide: 2m"))
-    assert shape(PYTHON) != shape(PYTHON.replace("TopRoutes", "Routes"))
-    assert shape(PYTHON) != shape(PYTHON.replace("groupBy: [cell]", "groupBy: [cell, tags]"))
+    assert traits_of(PYTHON) == traits_of(PYTHON.replace("size: 10m, slide: 1m", "size: 20m, slide: 2m"))
+    assert traits_of(PYTHON) != traits_of(PYTHON.replace("slide: 1m", "slide: 2m"))
+    assert traits_of(PYTHON) != traits_of(PYTHON.replace("TopRoutes", "Routes"))
+    assert traits_of(PYTHON) != traits_of(PYTHON.replace("groupBy: [cell]", "groupBy: [cell, tags]"))
 
 
 def test_the_best_known_query_has_run_under_the_most_plans_and_then_been_seen_most_often():

@@ -1,7 +1,7 @@
-"""Which queries have the same shape, so that the batches of one say what those of another will cost; pure functions.
+"""Which queries are similar, so that the batches of one say what those of another will cost; pure functions.
 
-The same shape is what costs follow from, as far as the spec shows it, and nothing else: neither names, topics and
-bounds, nor the batch interval. Data and conditions may still differ, and with them what a record takes, which
+Queries are similar if all that costs follow from is the same, as far as the spec shows it. Names, topics, bounds and
+the batch interval are no part of it. Data and conditions may still differ, and with them what a record takes, which
 ``cost_prior`` allows for.
 """
 
@@ -28,7 +28,7 @@ _END_OF_LIST = re.compile(r"\b(?:having|order|limit|union|except|intersect|windo
 
 
 @dataclass(frozen=True)
-class QueryShape:
+class CostTraits:
     """What the costs of a query's batches follow from.
 
     Attributes:
@@ -48,13 +48,13 @@ class QueryShape:
     cores: int
 
 
-def query_shape(namespace: str, spec: Spec) -> QueryShape:
-    """Return the shape of a query in a namespace."""
+def cost_traits(namespace: str, spec: Spec) -> CostTraits:
+    """Return the traits of a query in a namespace; similar queries have the same."""
     sources = [
         (each.kind, str(each.format or getattr(each.given, "format", None)), each.table is not None)
         for each in spec.sources.values()
     ]
-    return QueryShape(
+    return CostTraits(
         namespace=namespace,
         sources=tuple(sorted(sources)),
         computed=_of_python(spec.query.python) if spec.query.python is not None else _of_sql(spec.query),
@@ -67,7 +67,7 @@ def query_shape(namespace: str, spec: Spec) -> QueryShape:
 def best_known(found: Iterable[tuple[str, KnownCosts | None]], *, dedicated: bool) -> tuple[str, KnownCosts] | None:
     """Return the query of the most plans, then observations, with its costs; None if too little is known of all.
 
-    ``found`` are queries of the same shape by name. Replicas have to run in the same place: ``dedicated``.
+    ``found`` are similar queries by name. Replicas have to run in the same place: ``dedicated``.
     """
     known = [
         (name, costs)
