@@ -148,7 +148,9 @@ def test_a_scaler_whose_state_is_restored_has_the_prior_of_that_state():
     assert again.calibration.save() == calibration.save()
 
 
-@pytest.mark.parametrize("changes", [{"fixed": 6.0}, {"combine_record": 5e-4}, {"launch": 0.5, "merge_task": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{"fixed": 6.0}, {"combine_record": 5e-4}, {"launch": 0.5, "merge_task": 0.5}], ids=str
+)
 def test_a_prior_that_its_own_batches_contradict_is_dropped(changes):
     """It was kept: of jobs with another job's fixed time, intervals then held 45 to 70 % of new plans."""
     misled, _ = after(PLANS[1:2], costs_of(**changes).for_another())
