@@ -1,7 +1,7 @@
 """How well batches of new plans are predicted after few plans, if the costs of another job are expected at first.
 
-    python -m bench.scaling.donors                  errors and intervals, in a minute
-    python -m bench.scaling.donors --decisions      late batches and core-hours in the simulator, in an hour
+    python -m bench.scaling.donors                  errors and intervals, in a minute or two
+    python -m bench.scaling.donors --decisions      late batches and core-hours in six minutes or more
 
 Recorded jobs: the donor has the points of a job in ``HELD_OUT``, and the job itself those of one to three of the plans
 in ``SEEN``; predicted are its points of the other plans, so that no point is used twice. Simulated jobs: the job has
@@ -236,7 +236,7 @@ class _Begun(MillracePolicy):
 
 def show_decisions(console: Console, seeds: Sequence[int] = range(1, 9)) -> None:
     """Print late batches, core-hours and rescales in the first minutes under a load, by donor; means over seeds."""
-    table = Table(title=f"The first 25 to 40 minutes, {len(seeds)} seeds")
+    table = Table(title=f"The first 25 to 50 minutes, {len(seeds)} seeds")
     for column in ("load", "donor", "late", "core-hours", "rescales"):
         table.add_column(column, justify="left" if column in {"load", "donor"} else "right", no_wrap=True)
     dear = replace(_PLAIN, combine=replace(_PLAIN.combine, row=6e-6), route=replace(_PLAIN.route, row=3e-6))
