@@ -221,7 +221,7 @@ def _known(calibration: Calibration) -> KnownCosts:
     return calibration.known
 
 
-class _Begun(MillracePolicy):
+class _BegunPolicy(MillracePolicy):
     """The operator's policy, begun with a prior."""
 
     def __init__(self, scenario: Scenario, prior: CostPrior | None) -> None:
@@ -245,7 +245,7 @@ def show_decisions(console: Console, seeds: Sequence[int] = range(1, 9)) -> None
     for donor, profile in profiles.items():
         taught = synthetic("sawtooth", ScenarioSetting(seed=11))
         taught = replace(taught, trace=taught.trace.between(0.0, 7200.0), job=profile)
-        policy = _Begun(taught, None)
+        policy = _BegunPolicy(taught, None)
         run_policy(taught, policy, 11)
         assert policy.known is not None
         priors[donor] = policy.known.for_another()
@@ -255,7 +255,7 @@ def show_decisions(console: Console, seeds: Sequence[int] = range(1, 9)) -> None
             for seed in seeds:
                 whole = synthetic(load, ScenarioSetting(seed=seed))
                 part = replace(whole, trace=whole.trace.between(since, until))
-                found.append(figures(run_policy(part, _Begun(part, prior), seed), part.trace, part.bounds))
+                found.append(figures(run_policy(part, _BegunPolicy(part, prior), seed), part.trace, part.bounds))
             late, hours, rescales = (
                 statistics.mean(each)
                 for each in zip(*((one.violations, one.core_hours, one.rescales) for one in found), strict=True)

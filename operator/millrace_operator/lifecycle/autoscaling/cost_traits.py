@@ -18,7 +18,7 @@ from ...scaling.batch_time.cost_prior import KnownCosts
 
 _LEAST_PLANS, _LEAST_OBSERVATIONS = 3, 12
 """Fewest plans, and observations of them, from which another query's costs are expected: with fewer, costs that have
-always grown together are not told apart."""
+always grown together cannot be separated."""
 
 _TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _CALLED = re.compile(r"(\w+)\s*\(")
