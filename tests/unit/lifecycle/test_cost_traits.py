@@ -1,0 +1,132 @@
+"""Queries are similar if what costs follow from is the same, whatever else differs."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from millrace_api.model.streamquery import Query
+from millrace_api.validation.loading import read_query
+from millrace_operator.lifecycle.autoscaling.cost_traits import _of_sql, best_known, cost_traits
+from millrace_operator.scaling.batch_time.cost_prior import KnownCosts
+from millrace_operator.scaling.batch_time.costs import NAMES
+from unit.api.documents import PYTHON
+
+SQL = """\
+apiVersion: millrace.io/v1alpha1
+kind: StreamQuery
+metadata: {name: trips-by-cell}
+spec:
+  sources:
+    trips:
+      kafka: {bootstrapServers: "kafka:9092", topic: trips}
+      schema: cell STRING, fare DOUBLE, user STRING
+  query: {sql: "SELECT cell, user, count(*) AS n, avg(fare) AS fare FROM trips GROUP BY cell, user"}
+  sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
+  checkpoint: {claimName: checkpoints}
+"""
+KNOWN = KnownCosts((0.0,) * len(NAMES), (0.1,) * len(NAMES), plans=3, observations=12, dedicated=False)
+
+
+def traits_of(text=SQL, namespace="team-a", **spec):
+    document = yaml.safe_load(text)
+    document["spec"] |= spec
+    return cost_traits(namespace, read_query(document).spec)
+
+
+def of_sql(sql, **query):
+    return traits_of(query={"sql": sql, **query})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SQL.replace("topic: trips", "topic: rides"),
+        SQL.replace("trips", "rides"),
+        SQL.replace("user", "driver"),
+        SQL.replace("GROUP BY", "WHERE fare > 3 AND cell <> 'a (b, c) -- join' GROUP  by"),
+        SQL.replace("name: trips-by-cell}", "name: trips-by-user}"),
+        SQL + "  batchInterval: 10s\n",
+        SQL + "  executors: {initial: 3, max: 9}\n",
+        SQL + "  scaling: {target: 0.5}\n",
+    ],
+    ids=["topic", "names", "columns", "condition", "name", "interval", "bounds", "settings"],
+)
+def test_names_conditions_bounds_and_settings_make_no_other_traits(other):
+    assert other != SQL
+    assert traits_of(other) == traits_of()
+
+
+def test_another_namespace_is_always_different():
+    assert traits_of(namespace="team-b") != traits_of()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SQL.replace("avg", "max"),
+        SQL.replace("GROUP BY cell, user", "GROUP BY cell, user, fare"),
+        SQL.replace("schema:", "format: csv\n      schema:"),
+        SQL.replace('kafka: {bootstrapServers: "kafka:9092", topic: trips}', "files: {path: data, format: json}"),
+        SQL.replace('sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}', "sink: {console: {}}"),
+        SQL + "  partitioner: {algorithm: native}\n",
+        SQL + "  executors: {cores: 4}\n",
+        PYTHON,
+    ],
+    ids=["aggregate", "group by", "format", "source", "sink", "algorithm", "cores", "python"],
+)
+def test_what_costs_follow_from_makes_other_traits(other):
+    assert other != SQL
+    assert traits_of(other) != traits_of()
+
+
+@pytest.mark.parametrize(
+    ("sql", "widths", "joins"),
+    [
+        ("SELECT count(*) FROM trips", (), 0),
+        ("SELECT count(*) FROM t GROUP BY window(at, '1 minute', '10 seconds'), cell HAVING min(a, 1) > 1, 2", (2,), 0),
+        ("SELECT a FROM (SELECT cell AS a FROM t GROUP BY cell, user) GROUP BY a ORDER BY a, 1", (2, 1), 0),
+        ("SELECT ')' FROM t GROUP BY cell -- , user\n, user /* , fare */ LIMIT 1", (2,), 0),
+        ("SELECT count(*) FROM t JOIN u ON t.a = u.a LEFT JOIN v ON 'join' = v.a GROUP BY joined, a", (2,), 2),
+        ("SELECT 'it''s', \"a \\\" (\" FROM t GROUP BY (a, b), f(c, (d))", (2,), 0),
+        ("GROUP BY", (1,), 0),
+    ],
+)
+def test_the_columns_of_each_group_by_and_the_joins_count(sql, widths, joins):
+    assert _of_sql(Query(sql=sql))[1:] == (widths, joins)
+
+
+def test_own_functions_count_by_what_they_are_and_not_by_their_names():
+    sql = "SELECT cell, {}(fare) FROM trips GROUP BY cell"
+    one, renamed, another = (
+        of_sql(sql.format(name), aggregates={name: {"builtin": builtin}})
+        for name, builtin in (("top", "TopK"), ("most", "TopK"), ("top", "Quantiles"))
+    )
+    assert one == renamed != another
+
+
+def test_python_aggregators_are_alike_by_class_key_and_windows():
+    assert traits_of(PYTHON) == traits_of(PYTHON.replace("size: 10m, slide: 1m", "size: 20m, slide: 2m"))
+    assert traits_of(PYTHON) != traits_of(PYTHON.replace("slide: 1m", "slide: 2m"))
+    assert traits_of(PYTHON) != traits_of(PYTHON.replace("TopRoutes", "Routes"))
+    assert traits_of(PYTHON) != traits_of(PYTHON.replace("groupBy: [cell]", "groupBy: [cell, tags]"))
+
+
+def test_the_best_known_query_has_run_under_the_most_plans_and_then_been_seen_most_often():
+    found = {
+        "new": None,
+        "some": KNOWN,
+        "best": replace(KNOWN, plans=5, observations=40),
+        "seldom": replace(KNOWN, plans=5, observations=30),
+        "often": replace(KNOWN, plans=4, observations=60),
+    }
+    assert best_known(found.items(), dedicated=False)[0] == "best"
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [None, replace(KNOWN, plans=2), replace(KNOWN, observations=11), replace(KNOWN, dedicated=True)],
+    ids=["nothing", "two plans", "few observations", "replicas in pods"],
+)
+def test_a_query_of_which_too_little_is_known_says_nothing(costs):
+    assert best_known([("other", costs)], dedicated=False) is None
