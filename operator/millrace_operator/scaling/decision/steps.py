@@ -314,10 +314,11 @@ def _best_release(case: Case, search: Search, allowed: Mask) -> Release | None:
 
 
 def _some(cores: Vector) -> Vector:
-    """Return at most ``_RELEASES`` of the numbers of cores, with steps of about equal ratio: each takes a prediction."""
+    """Return at most ``_RELEASES`` of the numbers of cores, at about equal ratios: each takes a prediction."""
     if len(cores) <= _RELEASES:
         return cores
-    return cores[np.unique(np.geomspace(1, len(cores), _RELEASES).round().astype(int)) - 1]
+    some: Vector = cores[np.unique(np.geomspace(1, len(cores), _RELEASES).round().astype(int)) - 1]
+    return some
 
 
 def _certain(case: Case, search: Search) -> Mask:
