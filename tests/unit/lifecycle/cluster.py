@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import yaml
 
 from millrace_api.model.driver_waits import WAITS_KEY
+from millrace_api.model.memory_use import MEMORY_KEY
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
@@ -199,7 +200,7 @@ class Cluster:
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
         data = self.objects.get(key, {}).get("data", {})
-        of_driver = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY, WAITS_KEY)
+        of_driver = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY, WAITS_KEY, MEMORY_KEY)
         held.get("data", {}).update({each: data[each] for each in of_driver if each in data})
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
