@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,14 +20,18 @@ pytestmark = pytest.mark.spark
 
 MIB = 1 << 20
 STEP = 8 * MIB
-"""Bytes of each object that the heap keeps, or drops."""
+"""Bytes of each array that the heap keeps, or drops; each of its entries takes four."""
 
 
 def test_what_the_heap_keeps_is_measured_and_garbage_is_not(spark: SparkSession) -> None:
     jvm, now = spark._jvm, [0.0]
     assert jvm is not None
     memory = MemoryUse(spark, lambda: now[0], container=lambda: UsedMemory(1 << 40, 1 << 41))
-    bytes_of = jvm.java.nio.ByteBuffer.allocate
+
+    def allocated() -> Any:
+        found = jvm.java.util.ArrayList()
+        found.ensureCapacity(STEP // 4)
+        return found
 
     def kept() -> int:
         jvm.java.lang.System.gc()
@@ -38,13 +43,14 @@ def test_what_the_heap_keeps_is_measured_and_garbage_is_not(spark: SparkSession)
         assert container.used - beside.used == pytest.approx(committed, rel=0.2)
         return found[MemoryPart.HEAP].used
 
-    before, held = kept(), jvm.java.util.ArrayList()
+    before, held = kept(), []
     for number in range(1, 4):
         for _ in range(4):
-            held.add(bytes_of(STEP))
-            bytes_of(STEP)
+            held.append(allocated())
+            allocated().trimToSize()
         assert kept() - before == pytest.approx(number * 4 * STEP, abs=STEP)
-    held.clear()
+    for each in held:
+        each.trimToSize()
     assert kept() - before == pytest.approx(0, abs=STEP)
 
 
@@ -74,11 +80,11 @@ def test_a_run_exports_the_memory_of_its_heap_and_no_container_without_a_limit(t
     project = Project(tmp_path)
     query = project.query(
         "SELECT value % 1000 AS k, count(*) AS n FROM events GROUP BY value % 1000",
-        sources={"events": {"rate": {"rowsPerSecond": 1000}}},
+        source={"files": None, "schema": None, "watermark": None, "rate": {"recordsPerSecond": 1000}},
         batchInterval="1s",
         sparkConf={"spark.cleaner.periodicGC.interval": "2s"},
     )
-    with project.start("run", query) as run:
+    with project.start("run", query, "--grace", "90") as run:
         base = fields(run.wait_for(r"started=.*\n"))["metrics"]
 
         def memory() -> dict[tuple[str, str], float]:
