@@ -269,8 +269,8 @@ def _resources() -> list[Panel]:
         graph(
             "Is memory short?",
             "Memory that each pod uses, and (right) the share of time in which JVMs collect garbage, and the share of "
-            "its limits that the driver uses: above a tenth of the time, or 85% of a limit, memory is short. A pod above "
-            f"its limit is killed. {_KUBELET}",
+            "its limits that the driver uses: above a tenth of the time, or 85% of a limit, memory is short. A pod "
+            f"above its limit is killed. {_KUBELET}",
             {
                 "{{pod}}": _by_pod("container_memory_working_set_bytes{}"),
                 "collecting: driver": _collecting("driver"),
