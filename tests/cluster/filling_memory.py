@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from millrace import SinkBatch
 
-STEP, MOST = 8 << 20, 700 << 20
+STEP, MOST = 8 << 20, 600 << 20
 """Bytes that each batch adds, and bytes that are kept in the end."""
 
 _kept: list[bytes] = []

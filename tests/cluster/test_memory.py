@@ -64,7 +64,7 @@ def test_a_driver_whose_memory_fills_gets_more_before_it_fails_and_every_record_
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "filling"}, "immutable": True}
     query.kubectl("create", "-f", "-", document=config_map | {"data": {"filling_memory.py": module}})
     document = counting.document(
-        driver={"memory": "2g", "maxMemory": "4g"},
+        driver={"memory": "1g", "maxMemory": "4g"},
         code=[{"configMap": {"name": "filling", "key": "filling_memory.py"}, "sha256": digest(module.encode())}],
     )
     sink = {"write": "filling_memory:keep", "options": {"folder": f"{CHECKPOINT}/{FILES}"}}
@@ -74,7 +74,7 @@ def test_a_driver_whose_memory_fills_gets_more_before_it_fails_and_every_record_
     status = query.wait(lambda status: status.get("memory"), "memory is raised")
     raised = status["memory"]["driver"]
     assert (raised["predicted"], raised["reason"]) == (True, "LimitExceeded")
-    assert (raised["from"], raised["memory"], raised["heap"]) == ("2g", "3072m", "2g")
+    assert (raised["from"], raised["memory"], raised["heap"]) == ("1g", "1536m", "1g")
     assert raised["message"].startswith("what the driver's container uses beside the heap is ")
     query.wait(lambda _: query.has_pod and query.driver_uid != before, "another driver runs")
     query.wait_until_healthy()

@@ -37,7 +37,7 @@ PERIOD = 1.0
 _LONGEST_SECONDS = 365 * 86_400.0
 """The most that is reported of how long a call has lasted: user code can write notes of calls, too, with any number."""
 
-_MUCH = 0.6
+_MUCH = 0.75
 """Memory in use, as a share of its limit, from which on it is reported."""
 
 _MEMORY_PERIOD = 300.0

@@ -46,6 +46,10 @@ _NO_LIMIT = 1 << 60
 """Least number that means no limit in v1, where it is the largest multiple of a page."""
 
 
+_HOTSPOT = "com.sun.management.HotSpotDiagnosticMXBean"
+"""Java's bean that knows the options of its JVM, given or default."""
+
+
 class UsedMemory(NamedTuple):
     """Bytes in use of a part of the memory, and its limit."""
 
@@ -128,10 +132,15 @@ class _Jvm:
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark.sparkContext._jvm
         factory = jvm.java.lang.management.ManagementFactory
+        pools = [pool for pool in factory.getMemoryPoolMXBeans() if pool.getType().name() == "HEAP"]
         # what lives long is in the only pool of the heap whose usage Java can watch
-        pools = (pool for pool in factory.getMemoryPoolMXBeans() if pool.isUsageThresholdSupported())
-        self._old: Any = next((pool for pool in pools if pool.getType().name() == "HEAP"), None)
+        self._old: Any = next((pool for pool in pools if pool.isUsageThresholdSupported()), None)
         self._memory: Any = factory.getMemoryMXBean()
+        options = factory.getPlatformMXBean(jvm.java.lang.Class.forName(_HOTSPOT))
+        self._largest = int(options.getVMOption("MaxHeapSize").getValue())
+        survivors = (pool for pool in pools if "Survivor" in pool.getName())
+        leaves_out = self._memory.getHeapMemoryUsage().getMax() < self._largest
+        self._left_out: Any = next(survivors, None) if leaves_out else None
 
     def kept(self) -> UsedMemory | None:
         """Return what the old generation kept in its last collection; None before the first, or without a maximum."""
@@ -142,9 +151,14 @@ class _Jvm:
         return UsedMemory(used, limit) if used > 0 and limit > 0 else None
 
     def heap(self) -> UsedMemory:
-        """Return the memory that the JVM holds for its heap, used or not, and the most that it may hold."""
-        usage = self._memory.getHeapMemoryUsage()
-        return UsedMemory(usage.getCommitted(), usage.getMax())
+        """Return the memory that the JVM holds for its heap, used or not, and the most that it may hold.
+
+        Java itself leaves one of two survivor spaces out, which for some collectors is up to a ninth of the heap.
+        """
+        held = self._memory.getHeapMemoryUsage().getCommitted()
+        if self._left_out is not None:
+            held += self._left_out.getUsage().getCommitted()
+        return UsedMemory(held, self._largest)
 
 
 class _KeptSeries:

@@ -33,7 +33,7 @@ def test_a_level_with_noise_never_runs_out(part, noise, level):
     assert not runs_out([max(level + each, 0.0) for each in noise], part)
 
 
-@given(parts, noises, st.floats(0.65, 0.8))
+@given(parts, noises, st.floats(0.77, 0.84))
 def test_a_steady_rise_that_reaches_the_limit_well_within_the_horizon_runs_out(part, noise, last):
     """It has been seen for half an hour, and crosses the limit in two thirds of the horizon."""
     slope = (1 - last) / (HORIZON * 2 / 3 / EVERY)
@@ -47,7 +47,7 @@ def test_a_rise_that_takes_three_times_the_horizon_does_not_run_out_yet(part, no
     assert not runs_out([first + slope * n + each / 10 for n, each in enumerate(noise)], part)
 
 
-@given(parts, noises, st.floats(0.65, 0.8), st.integers(0, 29))
+@given(parts, noises, st.floats(0.77, 0.84), st.integers(0, 29))
 def test_one_odd_value_neither_makes_nor_hides_a_rise(part, noise, last, odd):
     slope = (1 - last) / (HORIZON * 2 / 3 / EVERY)
     rising = [max(last - slope * (len(noise) - 1 - n), 0.01) for n in range(len(noise))]
@@ -75,6 +75,13 @@ def test_a_container_is_judged_by_its_level_only():
     rising = [0.5 + 0.01 * n for n in range(40)]
     assert runs_out(rising, MemoryPart.BESIDE_HEAP)
     assert not runs_out(rising, MemoryPart.CONTAINER)
+
+
+def test_what_is_beside_the_heap_counts_once_the_container_is_filled():
+    beside = series([0.99] * 3, MemoryPart.BESIDE_HEAP)
+    assert expected_shortage([series([0.7], MemoryPart.CONTAINER), beside]) is None
+    assert expected_shortage([series([0.8], MemoryPart.CONTAINER), beside]) is not None
+    assert expected_shortage([series([], MemoryPart.CONTAINER), beside]) is not None
 
 
 def test_a_full_heap_comes_before_what_is_beside_it():

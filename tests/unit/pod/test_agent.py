@@ -185,10 +185,10 @@ def memory_reports(held, monkeypatch):
 
 
 def test_memory_is_reported_every_five_minutes_while_much_is_in_use(held, memory_reports):
-    assert (memory_reports(59), held.patches) == ([], [])
-    assert memory_reports(60) == [60]
+    assert (memory_reports(74), held.patches) == ([], [])
+    assert memory_reports(75) == [75]
     assert MemoryReport.from_json(held.data[MEMORY_KEY]).pod == "pod 1"
-    assert memory_reports(99) == [60], "each report wakes the operator"
+    assert memory_reports(99) == [75], "each report wakes the operator"
     assert memory_reports(90, seconds=300) == [90]
     assert memory_reports(20, seconds=300) == []
     assert held.patches[-1] == {MEMORY_KEY: None}

@@ -23,10 +23,15 @@ class Driver:
 
     @property
     def _jvm(self):
-        bean = Object(getHeapMemoryUsage=lambda: Object(getCommitted=lambda: 400, getMax=lambda: 1000))
-        pools = [pool("NON_HEAP", lambda: (5, 9)), pool("HEAP", lambda: (9, 9), old=False), pool("HEAP", self._kept)]
-        factory = Object(getMemoryPoolMXBeans=lambda: pools, getMemoryMXBean=lambda: bean)
-        return Object(java=Object(lang=Object(management=Object(ManagementFactory=factory))))
+        bean = Object(getHeapMemoryUsage=lambda: Object(getCommitted=lambda: 350, getMax=lambda: 900))
+        young = pool("HEAP", lambda: (9, 9), old=False)
+        pools = [pool("NON_HEAP", lambda: (5, 9)), young, pool("HEAP", self._kept)]
+        options = Object(getVMOption=lambda name: {"MaxHeapSize": Object(getValue=lambda: "1000")}[name])
+        factory = Object(
+            getMemoryPoolMXBeans=lambda: pools, getMemoryMXBean=lambda: bean, getPlatformMXBean=lambda _: options
+        )
+        named = Object(forName=lambda name: name)
+        return Object(java=Object(lang=Object(management=Object(ManagementFactory=factory), Class=named)))
 
     def _kept(self):
         if self.ended:
@@ -45,8 +50,13 @@ class Driver:
 
 def pool(kind, usage, *, old=True):
     collected = Object(getUsed=lambda: usage()[0], getMax=lambda: usage()[1])
-    type = Object(name=lambda: kind)
-    return Object(getType=lambda: type, isUsageThresholdSupported=lambda: old, getCollectionUsage=lambda: collected)
+    return Object(
+        getType=lambda: Object(name=lambda: kind),
+        getName=lambda: "PS Old Gen" if old else "PS Survivor Space",
+        isUsageThresholdSupported=lambda: old,
+        getCollectionUsage=lambda: collected,
+        getUsage=lambda: Object(getCommitted=lambda: 50),
+    )
 
 
 def test_the_heap_counts_as_its_old_generation_was_after_a_collection():

@@ -5,7 +5,8 @@ limit, or they rise steadily, and even the lower end of the forecast's interval 
 The forecast is ``scaling.trends.outlook``: it survives odd values, and sees that a rise has ended.
 
 The container as a whole is judged by its level only. Its processes use more and more until the JVM has touched all of
-its heap, and then no more; what is beside the heap has no such end.
+its heap, and then no more; what is beside the heap has no such end. It counts once the container is filled, too: a JVM
+with little to keep may never need the room that is left for its heap.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ A heap that keeps more collects garbage all the time. For the others, the limit 
 _NEWEST = 3
 """Measurements in a row that must be above that share."""
 
-_LEAST_USED = 0.6
-"""Share of the limit below which no trend counts: there is time to see more of it."""
+_LEAST_USED = 0.75
+"""Share of the limit below which no trend counts, since there is time to see more of it, and no container is filled."""
 
 _SHORTAGES = {
     MemoryPart.HEAP: MemoryShortage.HEAP,
@@ -59,7 +60,10 @@ class ExpectedShortage(NamedTuple):
 
 def expected_shortage(series: Sequence[MemorySeries]) -> ExpectedShortage | None:
     """Return what will run out first, in the order of the parts; None if nothing will, as far as can be known."""
-    by_part = {each.part: each for each in series}
+    by_part = {each.part: each for each in series if each.samples}
+    container = by_part.get(MemoryPart.CONTAINER)
+    if container is not None and container.samples[-1].used < _LEAST_USED * container.limit:
+        by_part.pop(MemoryPart.BESIDE_HEAP, None)
     for part in MemoryPart:
         found = by_part.get(part)
         if found is not None and (why := _why(found)):
