@@ -28,9 +28,9 @@ def heap_of(spark: SparkSession) -> tuple[int, int]:
     jvm = spark._jvm
     assert jvm is not None
     pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
-    usages = {each.getName(): each.getUsage() for each in pools if each.getName().startswith("PS ")}
-    twice = [*usages.values(), usages["PS Survivor Space"]]
-    return sum(each.getCommitted() for each in twice), sum(each.getMax() for each in twice)
+    spaces = [each for each in pools if each.getType().name() == "HEAP"]
+    usages = [each.getUsage() for each in (*spaces, *(each for each in spaces if "Survivor" in each.getName()))]
+    return sum(each.getCommitted() for each in usages), sum(each.getMax() for each in usages)
 
 
 def test_what_the_heap_keeps_is_measured_and_garbage_is_not(spark: SparkSession) -> None:
