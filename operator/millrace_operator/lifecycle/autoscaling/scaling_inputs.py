@@ -25,7 +25,7 @@ from ...resources.spec_changes import placement_subject
 from ...scaling.decision.decision import Decision, Situation
 from ...scaling.decision.placement import PlacedScaler
 from ...scaling.decision.scaler import Scaler
-from ...scaling.decision.settings import Mode, Settings
+from ...scaling.decision.settings import Costs, Mode, Settings
 from ...scaling.seasons import Seasons
 from ...scaling.shape import Bounds, Range, Shape
 from ..observed_query import ObservedQuery
@@ -51,6 +51,7 @@ def settings_of(spec: Spec) -> Settings:
         step=scaling.step,
         window=scaling.window,
         grace=scaling.grace,
+        costs=Costs(rescale=scaling.costs.rescale, late_batch=scaling.costs.late_batch),
     )
 
 

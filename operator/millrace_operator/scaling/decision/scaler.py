@@ -250,6 +250,8 @@ class Scaler:
             memory.ran_short(after.executors, decision.time)
         elif inputs is not None and after.executors > before.executors and complete:
             memory.were_too_few(before.executors, load, decision.time)
+        elif inputs is not None and self.bounds.dedicated and after.replicas > before.replicas and complete:
+            memory.were_too_few(0, load, decision.time, before.replicas)
         expected = None
         predictable = complete and self._learned.calibration.ready and after.executors > 0
         if inputs is not None and inputs.batches_at_arrival and predictable:
