@@ -43,7 +43,7 @@ SPEEDUP = 0.7
 TRIAL_MARGIN = 0.05
 """Margin below the required mean W that the usual effect of cores has to reach, because some jobs gain less."""
 
-_RATES = 16
+_RATES = 8
 """Rates between which the capacity of a plan is interpolated."""
 
 _WORTH = 0.1

@@ -181,7 +181,7 @@ CAUTION_OUT, CAUTION_FAR = 0.5, 1.0
 SOON = 2
 """Multiple of ``scale_in_delay`` within which a second scale-out means that the first one was too small."""
 
-_RELEASES = 8
+RELEASES = 8
 """Most releases that are weighed."""
 
 SMALL = 0.3
@@ -314,10 +314,10 @@ def _best_release(case: Case, search: Search, allowed: Mask) -> Release | None:
 
 
 def _some(cores: Vector) -> Vector:
-    """Return at most ``_RELEASES`` of the numbers of cores, at about equal ratios: each takes a prediction."""
-    if len(cores) <= _RELEASES:
+    """Return at most ``RELEASES`` of the numbers of cores, at about equal ratios: each takes a prediction."""
+    if len(cores) <= RELEASES:
         return cores
-    some: Vector = cores[np.unique(np.geomspace(1, len(cores), _RELEASES).round().astype(int)) - 1]
+    some: Vector = cores[np.unique(np.geomspace(1, len(cores), RELEASES).round().astype(int)) - 1]
     return some
 
 
