@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.driver_waits import MAX_WAIT_CHARACTERS, MOST_WAITS, WAITS_KEY, DriverWait, DriverWaits
-from millrace_api.model.memory_use import MEMORY_KEY, MemoryReport, MemorySeries
+from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart, MemoryReport, MemorySeries
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
 from millrace_api.model.takeover import RUNNING_VERSION_KEY
@@ -190,7 +190,7 @@ class Agent:
     def memory(self, series: Sequence[MemorySeries]) -> None:
         """Report the memory in use to the operator every five minutes, while much of some part is."""
         if time.monotonic() >= self._memory_due:
-            much = any(each.used >= _MUCH * part.limit for part in series for each in part.samples[-1:])
+            much = any(each.used >= _MUCH * part.limit for part in _telling(series) for each in part.samples[-1:])
             self._memory = tuple(series) if much else ()
             self._memory_due = time.monotonic() + (_MEMORY_PERIOD if much else 0.0)
 
@@ -282,3 +282,9 @@ class Agent:
             field_manager=MANAGER,
             _request_timeout=TIMEOUT,
         )
+
+
+def _telling(series: Sequence[MemorySeries]) -> list[MemorySeries]:
+    """Return the series that say whether much is used: a container is full in good health, once its heap is."""
+    parts = {each.part for each in series}
+    return [each for each in series if each.part is not MemoryPart.CONTAINER or MemoryPart.BESIDE_HEAP not in parts]

@@ -170,7 +170,8 @@ class _KeptSeries:
 
     def add(self, now: int, reading: UsedMemory) -> None:
         """Add a reading; that of a heap stays the same until the next collection."""
-        if self._last is not None and reading.limit != self._last.limit:
+        was_set_back = bool(self._samples) and now < self._samples[-1].time
+        if was_set_back or (self._last is not None and reading.limit != self._last.limit):
             self._samples.clear()
         if reading == self._last:
             return

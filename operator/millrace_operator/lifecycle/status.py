@@ -342,6 +342,8 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = last.reason, last.message
     elif blockage is not None:
         reason, message = blockage
+        if (raised := target.memory.driver) is not None:
+            message += f"; its memory was raised to {raised.memory}: a lower spec.driver.maxMemory undoes that"
     elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
     elif target.may_run and (found := _trouble_of_executors(observed, now) or trouble(observed, now)) is not None:

@@ -1,5 +1,6 @@
 """Queries are similar if what costs follow from is the same, whatever else differs."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,9 @@ import yaml
 
 from millrace_api.model.streamquery import Query
 from millrace_api.validation.loading import read_query
-from millrace_operator.lifecycle.autoscaling.cost_traits import _of_sql, best_known, cost_traits
+from millrace_operator.lifecycle.autoscaling.cost_traits import _LONGEST, _of_sql, best_known, cost_traits
 from millrace_operator.scaling.batch_time.cost_prior import KnownCosts
-from millrace_operator.scaling.batch_time.costs import NAMES
+from millrace_operator.scaling.batch_time.costs import PRIOR
 from unit.api.documents import PYTHON
 
 SQL = """\
@@ -25,7 +26,8 @@ spec:
   sink: {kafka: {bootstrapServers: "kafka:9092", topic: trips-by-cell}}
   checkpoint: {claimName: checkpoints}
 """
-KNOWN = KnownCosts((0.0,) * len(NAMES), (0.1,) * len(NAMES), plans=3, observations=12, dedicated=False)
+USUAL = tuple(map(math.log, PRIOR.values()))
+KNOWN = KnownCosts(USUAL, (0.1,) * len(USUAL), plans=3, observations=12, dedicated=False)
 
 
 def traits_of(text=SQL, namespace="team-a", **spec):
@@ -120,13 +122,43 @@ def test_the_best_known_query_has_run_under_the_most_plans_and_then_been_seen_mo
         "seldom": replace(KNOWN, plans=5, observations=30),
         "often": replace(KNOWN, plans=4, observations=60),
     }
-    assert best_known(found.items(), dedicated=False)[0] == "best"
+    assert best_known(found.items(), "", dedicated=False)[0] == "best"
+
+
+def test_a_query_that_was_known_before_begins_with_its_own_costs():
+    found = {"other": replace(KNOWN, plans=9), "own": KNOWN}
+    assert best_known(found.items(), "own", dedicated=False)[0] == "own"
+    assert best_known({**found, "own": replace(KNOWN, plans=1)}.items(), "own", dedicated=False)[0] == "other"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 60_000, "group by " * 6_000, "/* " * 20_000, "'" + "\\'" * 30_000, "a (" * 20_000, "'a" * 30_000],
+    ids=["a long word", "lists", "comments", "a quote", "calls", "quotes"],
+)
+def test_the_traits_of_a_long_text_take_no_time(text):
+    for sql in (text, text[:_LONGEST]):
+        _of_sql(Query.model_construct(sql=sql, functions=None, aggregates=None))
+
+
+def test_of_long_texts_only_the_same_are_alike():
+    long = [" OR ".join(f"cell = '{number}'" for number in range(count)) for count in (300, 301)]
+    one, other = (of_sql(f"SELECT cell, count(*) AS n FROM trips WHERE {each} GROUP BY cell") for each in long)
+    assert one != other
 
 
 @pytest.mark.parametrize(
     "costs",
-    [None, replace(KNOWN, plans=2), replace(KNOWN, observations=11), replace(KNOWN, dedicated=True)],
-    ids=["nothing", "two plans", "few observations", "replicas in pods"],
+    [
+        None,
+        replace(KNOWN, plans=2),
+        replace(KNOWN, observations=11),
+        replace(KNOWN, dedicated=True),
+        replace(KNOWN, deviations=(74.0, *KNOWN.deviations[1:])),
+        replace(KNOWN, logs=(-40.0, *KNOWN.logs[1:])),
+    ],
+    ids=["nothing", "two plans", "few observations", "replicas in pods", "noise", "implausible"],
 )
 def test_a_query_of_which_too_little_is_known_says_nothing(costs):
-    assert best_known([("other", costs)], dedicated=False) is None
+    assert best_known([("other", costs)], "", dedicated=False) is None

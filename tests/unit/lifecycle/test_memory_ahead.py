@@ -152,6 +152,10 @@ def test_it_is_raised_once_in_six_hours_and_after_it_ran_out_at_once():
     [
         (MINIMAL, "with spec.driver.maxMemory, the operator raises it up to that"),
         (
+            changed(MINIMAL, 12, "  driver: {maxMemory: 1200m}"),
+            "it is not raised beyond spec.driver.maxMemory, 1200m: raise that",  # 176 MiB are not worth a restart
+        ),
+        (
             changed(MINIMAL, 12, "  driver: {maxMemory: 1g}"),
             "it is not raised beyond spec.driver.maxMemory, 1g: raise that",
         ),
@@ -187,3 +191,15 @@ def test_a_report_that_cannot_be_read_raises_nothing(text):
     held["data"][MEMORY_KEY] = text
     cluster._changed(held)
     assert cluster.settle().memory is None
+
+
+def test_a_raised_driver_that_no_node_takes_says_how_to_undo_it():
+    cluster = started()
+    reports(cluster, 600, 600, 600)
+    message = "0/3 nodes are available: 3 Insufficient memory."
+    reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    cluster.pod_shows(conditions=[reason])
+    cluster.pass_time(minutes=10)
+    reason, message = degraded(cluster)
+    assert reason == "Unschedulable"
+    assert message.endswith("its memory was raised to 1536m: a lower spec.driver.maxMemory undoes that")

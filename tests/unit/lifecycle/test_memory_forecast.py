@@ -84,6 +84,14 @@ def test_what_is_beside_the_heap_counts_once_the_container_is_filled():
     assert expected_shortage([series([], MemoryPart.CONTAINER), beside]) is not None
 
 
+def test_a_full_container_says_nothing_where_what_is_beside_the_heap_is_known():
+    """The JVM of a healthy driver touches all of its heap in time, and the larger that is, the fuller the container."""
+    full = series([0.97] * 40, MemoryPart.CONTAINER)
+    assert expected_shortage([full]) is not None
+    assert expected_shortage([full, series([0.56] * 40, MemoryPart.BESIDE_HEAP)]) is None
+    assert expected_shortage([full, series([0.96] * 3, MemoryPart.BESIDE_HEAP)]) is not None
+
+
 def test_a_full_heap_comes_before_what_is_beside_it():
     full = [series([0.99] * 3, part) for part in (MemoryPart.CONTAINER, MemoryPart.HEAP)]
     found = expected_shortage(full)

@@ -86,7 +86,7 @@ def test_samples_are_the_highest_reading_of_each_minute_and_new_collections_only
     driver.now -= 1000
     driver.memory._next = driver.now
     driver.later(50)
-    assert driver.samples() == [(10, 30), (90, 50)], "a clock that was set back"
+    assert driver.samples() == [(-900, 50)], "a clock that was set back"
     for number in range(100):
         driver.later(100 + number, seconds=1500)
     assert len(driver.samples()) == MOST_SAMPLES

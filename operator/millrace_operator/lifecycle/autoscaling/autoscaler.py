@@ -170,19 +170,19 @@ class Autoscaler:
             traits = cost_traits(key.namespace, spec)
             scaler = new_scaler(spec, plan, partitions)
             if known is not None or not restore(scaler, observed):
-                prior = self._prior_of(traits, dedicated=begins_dedicated(spec, plan))
+                prior = self._prior_of(key.name, traits, dedicated=begins_dedicated(spec, plan))
                 scaler = new_scaler(spec, plan, partitions, known, prior)
             memory.scaler = ScalerState(fingerprint, traits, scaler, answered=now, saved=now, epoch=plan.epoch)
         return memory.scaler
 
-    def _prior_of(self, traits: CostTraits, *, dedicated: bool) -> CostPrior | None:
-        """Return what the best known query with these traits makes expect of the costs of another; None without one.
+    def _prior_of(self, own: str, traits: CostTraits, *, dedicated: bool) -> CostPrior | None:
+        """Return what the best known query with these traits makes expect of the costs of ``own``; None without one.
 
-        It may be the query itself as it was before its settings, its bounds or its driver changed.
+        It is the query itself, if it was known before its settings, its bounds or its driver changed.
         """
         states = [(name, each.scaler) for name, each in self._reconciler.observations.memories(traits.namespace)]
         alike = [(name, each.scaler.calibration.known) for name, each in states if each and each.traits == traits]
-        best = best_known(alike, dedicated=dedicated)
+        best = best_known(alike, own, dedicated=dedicated)
         if best is None:
             return None
         name, costs = best

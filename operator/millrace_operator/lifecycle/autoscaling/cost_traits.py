@@ -20,8 +20,11 @@ _LEAST_PLANS, _LEAST_OBSERVATIONS = 3, 12
 """Fewest plans, and observations of them, from which another query's costs are expected: with fewer, costs that have
 always grown together cannot be separated."""
 
+_LONGEST = 2000
+"""Characters of SQL up to which it is taken apart: a tenant's text may take time by the square of its length."""
+
 _TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
-_CALLED = re.compile(r"(\w+)\s*\(")
+_CALLED = re.compile(r"\b(\w++)\s*+\(")
 _JOIN = re.compile(r"\bjoin\b")
 _GROUP_BY = re.compile(r"\bgroup\s+by\b")
 _END_OF_LIST = re.compile(r"\b(?:having|order|limit|union|except|intersect|window\s+\w+\s+as)\b|;")
@@ -64,10 +67,14 @@ def cost_traits(namespace: str, spec: Spec) -> CostTraits:
     )
 
 
-def best_known(found: Iterable[tuple[str, KnownCosts | None]], *, dedicated: bool) -> tuple[str, KnownCosts] | None:
-    """Return the query of the most plans, then observations, with its costs; None if too little is known of all.
+def best_known(
+    found: Iterable[tuple[str, KnownCosts | None]], own: str, *, dedicated: bool
+) -> tuple[str, KnownCosts] | None:
+    """Return the query that is known best, with its costs; None if too little is known of all.
 
-    ``found`` are similar queries by name. Replicas have to run in the same place: ``dedicated``.
+    That is the query itself if enough is known of it from before, else the one of the most plans, then observations.
+    ``found`` are similar queries by name, and ``own`` is the query's. Replicas have to run in the same place:
+    ``dedicated``.
     """
     known = [
         (name, costs)
@@ -76,8 +83,9 @@ def best_known(found: Iterable[tuple[str, KnownCosts | None]], *, dedicated: boo
         and costs.dedicated is dedicated
         and costs.plans >= _LEAST_PLANS
         and costs.observations >= _LEAST_OBSERVATIONS
+        and costs.are_plausible
     ]
-    return max(known, key=lambda one: (one[1].plans, one[1].observations), default=None)
+    return max(known, key=lambda one: (one[0] == own, one[1].plans, one[1].observations), default=None)
 
 
 def _of_python(query: PythonQuery) -> tuple[object, ...]:
@@ -93,8 +101,10 @@ def _of_sql(query: Query) -> tuple[object, ...]:
     """Return the functions and classes that the SQL calls, the columns of each GROUP BY, and the number of joins.
 
     The text is not parsed: words before a parenthesis that are none of a function, such as IN, count alike in queries
-    that are alike.
+    that are alike. Of a long text, only queries with the same are similar.
     """
+    if len(query.sql or "") > _LONGEST:
+        return ("long", hash(query.sql))
     text = _TEXT.sub("''", (query.sql or "").lower())
     own = {name: each.python for name, each in (query.functions or {}).items()}
     own |= {name: each.python or str(each.builtin) for name, each in (query.aggregates or {}).items()}

@@ -4,9 +4,10 @@ A raise replaces the driver, so a forecast has to be nearly certain. Either the 
 limit, or they rise steadily, and even the lower end of the forecast's interval reaches the limit within half an hour.
 The forecast is ``scaling.trends.outlook``: it survives odd values, and sees that a rise has ended.
 
-The container as a whole is judged by its level only. Its processes use more and more until the JVM has touched all of
-its heap, and then no more; what is beside the heap has no such end. It counts once the container is filled, too: a JVM
-with little to keep may never need the room that is left for its heap.
+The container as a whole is full in good health: its processes use more and more until the JVM has touched all of its
+heap, and then no more. What is beside the heap has no such end. It counts once the container is filled, too: a JVM
+with little to keep may never need the room that is left for its heap. Only where what is beside the heap is unknown,
+the container counts, by its level.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ def expected_shortage(series: Sequence[MemorySeries]) -> ExpectedShortage | None
     """Return what will run out first, in the order of the parts; None if nothing will, as far as can be known."""
     by_part = {each.part: each for each in series if each.samples}
     container = by_part.get(MemoryPart.CONTAINER)
-    if container is not None and container.samples[-1].used < _LEAST_USED * container.limit:
-        by_part.pop(MemoryPart.BESIDE_HEAP, None)
+    if container is not None and MemoryPart.BESIDE_HEAP in by_part:
+        filled = container.samples[-1].used >= _LEAST_USED * container.limit
+        by_part.pop(MemoryPart.CONTAINER if filled else MemoryPart.BESIDE_HEAP)
     for part in MemoryPart:
         found = by_part.get(part)
         if found is not None and (why := _why(found)):

@@ -133,7 +133,8 @@ def remedy(shortage: ExhaustedMemory, spec: Spec, memory: MemoryStatus, *, pause
         return f"with {field}.maxMemory, the operator raises it up to that"
     if shortage.role == DRIVER and _limit_in_template(pod):
         return f"it is not raised, since {field}.podTemplate sets the limit: leave that out"
-    if mebibytes(pod.memory if raised is None else raised.memory) < mebibytes(pod.max_memory):
+    worth = LEAST if shortage.predicted else 1
+    if mebibytes(pod.memory if raised is None else raised.memory) + worth <= mebibytes(pod.max_memory):
         again = f"it runs out, or {PAUSE // timedelta(hours=1)} hours after the last raise"
         when = again if shortage.predicted else "it runs out again"
         when = f"the annotation {Annotation.PAUSED} is gone" if paused else when
@@ -185,7 +186,7 @@ def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, 
     memory, heap = (pod.memory, pod.memory) if before is None else (before.memory, before.heap)
     had, most = mebibytes(memory), mebibytes(pod.max_memory)
     more = min(max(math.ceil(had * FACTOR), had + LEAST), most)
-    if more <= had:
+    if more <= had or (found.predicted and more < had + LEAST):  # which a restart of a healthy driver is not worth
         return None
     full = found.what is MemoryShortage.HEAP
     part = _PARTS[found.role]

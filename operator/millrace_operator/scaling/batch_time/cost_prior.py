@@ -57,6 +57,13 @@ class CostPrior:
         """Return whether the log costs that a job's own batches show are too far from the expected ones."""
         return float(np.sum(((logs - self.mean) / np.array(self.deviations)) ** 2)) > _CONTRADICTED
 
+    @property
+    def is_plausible(self) -> bool:
+        """Whether all logs are near those of a typical job, and all deviations within their bounds."""
+        usual = (math.log(each) for each in PRIOR.values())
+        near = all(abs(log - each) <= _FARTHEST for log, each in zip(self.logs, usual, strict=True))
+        return near and all(_TASKS_DIFFER <= each <= _FARTHEST for each in self.deviations)
+
     def save(self) -> dict[str, list[float]]:
         """Return log and deviation of each cost in JSON types."""
         return {name: [log, off] for name, log, off in zip(NAMES, self.logs, self.deviations, strict=True)}
@@ -70,10 +77,10 @@ class CostPrior:
         """
         if saved.keys() != PRIOR.keys():
             return None
-        for name, (log, deviation) in saved.items():
-            if not abs(log - math.log(PRIOR[name])) <= _FARTHEST or not _TASKS_DIFFER <= deviation <= _FARTHEST:
-                raise ValueError(f"{name} of the prior is implausible: {log}, {deviation}")
-        return cls(tuple(saved[name][0] for name in NAMES), tuple(saved[name][1] for name in NAMES))
+        found = cls(tuple(saved[name][0] for name in NAMES), tuple(saved[name][1] for name in NAMES))
+        if not found.is_plausible:
+            raise ValueError(f"the prior is implausible: {saved}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,11 @@ class KnownCosts:
     plans: int
     observations: int
     dedicated: bool
+
+    @property
+    def are_plausible(self) -> bool:
+        """Whether something can be expected of them: batches that vary without end show nothing."""
+        return self.for_another().is_plausible
 
     def for_another(self) -> CostPrior:
         """Return what is expected of a similar job: the same, and less certain."""
