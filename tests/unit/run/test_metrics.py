@@ -41,10 +41,8 @@ def scrape(metrics):
 
 def recorded(*reports):
     tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0, interval=300.0)}
-    snapshots = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5)
-    metrics = JobMetrics(
-        "flights", checkpoint=Path(__file__).parent, tables=lambda: tables, snapshots=lambda: snapshots
-    )
+    snapshots, folder = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5), Path(__file__).parent
+    metrics = JobMetrics("flights", checkpoint=folder, tables=lambda: tables, snapshots=lambda: snapshots)
     for report in reports:
         metrics.record(report)
     metrics.record_memory({part: UsedMemory(1 << 20, 1 << 30) for part in MemoryPart})
