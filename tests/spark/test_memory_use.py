@@ -70,7 +70,9 @@ def test_a_reading_costs_a_batch_little(spark: SparkSession) -> None:
     now, calls = [0.0], 0
     memory = MemoryUse(spark, lambda: now[0], container=lambda: UsedMemory(1 << 40, 1 << 41))
     memory.read()
-    client = spark._sc._gateway._gateway_client  # type: ignore[union-attr]
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    client = gateway._gateway_client
     send = client.send_command
 
     def counted(*arguments: object, **options: object) -> object:

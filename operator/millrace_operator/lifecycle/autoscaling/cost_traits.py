@@ -7,12 +7,15 @@ the batch interval are no part of it. Data and conditions may still differ, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice, pairwise
+
+from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.model.python_query import PythonQuery
 from millrace_api.model.streamquery import Query, Spec
+from millrace_api.sql.dialect import StreamingSql
 
 from ...scaling.batch_time.cost_prior import KnownCosts
 
@@ -20,14 +23,19 @@ _LEAST_PLANS, _LEAST_OBSERVATIONS = 3, 12
 """Fewest plans, and observations of them, from which another query's costs are expected: with fewer, costs that have
 always grown together cannot be separated."""
 
-_LONGEST = 2000
-"""Characters of SQL up to which it is taken apart: a tenant's text may take time by the square of its length."""
-
-_TEXT = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
-_CALLED = re.compile(r"\b(\w++)\s*+\(")
-_JOIN = re.compile(r"\bjoin\b")
-_GROUP_BY = re.compile(r"\bgroup\s+by\b")
-_END_OF_LIST = re.compile(r"\b(?:having|order|limit|union|except|intersect|window\s+\w+\s+as)\b|;")
+_ENDS_OF_LIST = frozenset(
+    {
+        TokenType.GROUP_BY,
+        TokenType.HAVING,
+        TokenType.ORDER_BY,
+        TokenType.LIMIT,
+        TokenType.UNION,
+        TokenType.EXCEPT,
+        TokenType.INTERSECT,
+        TokenType.SEMICOLON,
+    }
+)
+"""What ends the list of a GROUP BY, beside a parenthesis around it."""
 
 
 @dataclass(frozen=True)
@@ -101,25 +109,24 @@ def _of_sql(query: Query) -> tuple[object, ...]:
     """Return the functions and classes that the SQL calls, the columns of each GROUP BY, and the number of joins.
 
     The text is not parsed: words before a parenthesis that are none of a function, such as IN, count alike in queries
-    that are alike. Of a long text, only queries with the same are similar.
+    that are alike.
     """
-    if len(query.sql or "") > _LONGEST:
-        return ("long", hash(query.sql))
-    text = _TEXT.sub("''", (query.sql or "").lower())
-    own = {name: each.python for name, each in (query.functions or {}).items()}
-    own |= {name: each.python or str(each.builtin) for name, each in (query.aggregates or {}).items()}
-    called = sorted({own.get(name, name) for name in _CALLED.findall(text)})
-    widths = tuple(_listed(text[found.end() :]) for found in _GROUP_BY.finditer(text))
-    return tuple(called), widths, len(_JOIN.findall(text))
+    tokens = StreamingSql().tokenize(query.sql or "")
+    own = {name.lower(): each.python for name, each in (query.functions or {}).items()}
+    own |= {name.lower(): each.python or str(each.builtin) for name, each in (query.aggregates or {}).items()}
+    words = {each.text.lower() for each, after in pairwise(tokens) if after.token_type is TokenType.L_PAREN}
+    called = sorted({own.get(word, word) for word in words if word.isidentifier()})
+    kinds = [each.token_type for each in tokens]
+    widths = tuple(_listed(islice(kinds, at + 1, None)) for at, kind in enumerate(kinds) if kind is TokenType.GROUP_BY)
+    return tuple(called), widths, kinds.count(TokenType.JOIN)
 
 
-def _listed(text: str) -> int:
-    """Return the number of expressions of the list that a text begins with."""
+def _listed(kinds: Iterable[TokenType]) -> int:
+    """Return the number of expressions of the list that tokens of these kinds begin with."""
     depth, number = 0, 1
-    end = _END_OF_LIST.search(text)
-    for each in text[: end.start() if end else None]:
-        depth += (each == "(") - (each == ")")
-        if depth < 0:
+    for kind in kinds:
+        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+        if depth < 0 or kind in _ENDS_OF_LIST:
             break
-        number += each == "," and not depth
+        number += kind is TokenType.COMMA and not depth
     return number
