@@ -69,7 +69,8 @@ def test_a_reading_costs_a_batch_little(spark: SparkSession) -> None:
     """It is made at most every ten seconds, by a few calls to the JVM: no list of pools each time."""
     now, calls = [0.0], 0
     memory = MemoryUse(spark, lambda: now[0], container=lambda: UsedMemory(1 << 40, 1 << 41))
-    memory.read()
+    now[0] += 10
+    assert memory.read()
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     client = gateway._gateway_client

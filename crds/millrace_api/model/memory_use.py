@@ -17,6 +17,9 @@ from millrace_api.model.base import Model
 MEMORY_KEY = "memory.json"
 """Entry of the ConfigMap with the memory in use; the driver writes and removes it."""
 
+MUCH = 0.75
+"""Share of its limit from which on a part of the memory is reported, and judged."""
+
 MOST_SAMPLES = 60
 """Measurements of a part of the memory that are reported, the newest ones."""
 

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.driver_waits import MAX_WAIT_CHARACTERS, MOST_WAITS, WAITS_KEY, DriverWait, DriverWaits
-from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart, MemoryReport, MemorySeries
+from millrace_api.model.memory_use import MEMORY_KEY, MUCH, MemoryPart, MemoryReport, MemorySeries
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
 from millrace_api.model.takeover import RUNNING_VERSION_KEY
@@ -36,9 +36,6 @@ PERIOD = 1.0
 
 _LONGEST_SECONDS = 365 * 86_400.0
 """The most that is reported of how long a call has lasted: user code can write notes of calls, too, with any number."""
-
-_MUCH = 0.75
-"""Memory in use, as a share of its limit, from which on it is reported."""
 
 _MEMORY_PERIOD = 300.0
 """Seconds from one report of the memory to the next: each one wakes the operator."""
@@ -190,7 +187,7 @@ class Agent:
     def memory(self, series: Sequence[MemorySeries]) -> None:
         """Report the memory in use to the operator every five minutes, while much of some part is."""
         if time.monotonic() >= self._memory_due:
-            much = any(each.used >= _MUCH * part.limit for part in _telling(series) for each in part.samples[-1:])
+            much = any(each.used >= MUCH * part.limit for part in _telling(series) for each in part.samples[-1:])
             self._memory = tuple(series) if much else ()
             self._memory_due = time.monotonic() + (_MEMORY_PERIOD if much else 0.0)
 

@@ -90,7 +90,7 @@ class MemoryUse:
         container: Callable[[], UsedMemory | None] = container_memory,
     ) -> None:
         self._spark, self._clock, self._wall_clock, self._container = spark, clock, wall_clock, container
-        self._next = clock()
+        self._next = clock() + _PERIOD  # the first batches have enough to do
         self._jvm: _Jvm | None = None
         self._kept: dict[MemoryPart, _KeptSeries] = {}
 
@@ -122,7 +122,7 @@ class MemoryUse:
             if heap.limit < container.limit:
                 beside = max(container.used - heap.used, 0)
                 yield MemoryPart.BESIDE_HEAP, UsedMemory(beside, container.limit - heap.limit)
-        except (Py4JError, OSError):  # the JVM has ended, as the run loop will find out by itself
+        except (Py4JError, OSError):  # the JVM has ended, as the run loop finds out, or has no such beans
             return
 
 

@@ -70,6 +70,7 @@ def test_the_heap_counts_as_its_old_generation_was_after_a_collection():
 
 def test_a_container_shows_what_is_used_beside_the_heap_too():
     driver = Driver()
+    assert driver.later(0, seconds=9, container=UsedMemory(650, 1500)) == {}, "nothing at the start"
     assert driver.later(0, container=UsedMemory(650, 1500)) == {
         MemoryPart.CONTAINER: UsedMemory(650, 1500),
         MemoryPart.BESIDE_HEAP: UsedMemory(250, 500),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from millrace_api.model.memory_use import MemoryPart, MemorySeries
+from millrace_api.model.memory_use import MUCH, MemoryPart, MemorySeries
 from millrace_api.model.status import MemoryShortage
 
 from ...scaling.trends import LEAST_FOR_TREND, outlook
@@ -35,9 +35,6 @@ A heap that keeps more collects garbage all the time. For the others, the limit 
 
 _NEWEST = 3
 """Measurements in a row that must be above that share."""
-
-_LEAST_USED = 0.75
-"""Share of the limit below which no trend counts, since there is time to see more of it, and no container is filled."""
 
 _SHORTAGES = {
     MemoryPart.HEAP: MemoryShortage.HEAP,
@@ -64,7 +61,7 @@ def expected_shortage(series: Sequence[MemorySeries]) -> ExpectedShortage | None
     by_part = {each.part: each for each in series if each.samples}
     container = by_part.get(MemoryPart.CONTAINER)
     if container is not None and MemoryPart.BESIDE_HEAP in by_part:
-        filled = container.samples[-1].used >= _LEAST_USED * container.limit
+        filled = container.samples[-1].used >= MUCH * container.limit
         by_part.pop(MemoryPart.CONTAINER if filled else MemoryPart.BESIDE_HEAP)
     for part in MemoryPart:
         found = by_part.get(part)
@@ -79,7 +76,7 @@ def _why(series: MemorySeries) -> str:
     newest = used[-_NEWEST:]
     if len(newest) == _NEWEST and min(newest) >= full:
         return f"is {used[-1] / series.limit:.0%} of its limit of {series.limit >> 20} MiB"
-    if series.part is MemoryPart.CONTAINER or len(used) < LEAST_FOR_TREND or used[-1] < _LEAST_USED * series.limit:
+    if series.part is MemoryPart.CONTAINER or len(used) < LEAST_FOR_TREND or used[-1] < MUCH * series.limit:
         return ""
     first = series.samples[0].time
     ahead = outlook([float(each.time - first) for each in series.samples], list(map(float, used)), HORIZON)
