@@ -30,6 +30,7 @@ setup: .venv/prepared  ## Make .venv: the pinned packages and Millrace itself
 
 # Packages that come as source are built with the pinned setuptools, hence first the tools, then the rest.
 .venv/dependencies: constraints.txt | prerequisites
+	@! test -L .venv || { echo ".venv is a link, whose target would be emptied: remove the link first" >&2; exit 1; }
 	@echo "Installing the packages of constraints.txt into .venv (about 1.4 GB)"
 	@"$$(tools/prerequisites)" -m venv --clear .venv
 	@awk '/^[a-z]/ {wanted = /^(pip|setuptools)==/} wanted' constraints.txt >.venv/build-tools.txt

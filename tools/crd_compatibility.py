@@ -232,13 +232,22 @@ def _holds_without(rule: str, known: Schema, now: Schema) -> bool:
     return (is_absent or is_new) and "?" not in rule
 
 
+def _has(value: object, path: list[str]) -> bool:
+    """Whether a value, such as a default that the API server fills in, has the field at a path."""
+    for name in path:
+        if not isinstance(value, dict) or name not in value:
+            return False
+        value = value[name]
+    return True
+
+
 def _is_absent(path: list[str], known: Schema, now: Schema) -> bool:
     """Whether stored objects, with the properties ``known``, lack the field at a path in the properties ``now``."""
     first, *rest = path
     if first not in known:
         return "default" not in now.get(first, {})
     before, after = known[first], now.get(first, {})
-    if not rest or "properties" not in before or before.get("default") != after.get("default"):
+    if not rest or "properties" not in before or _has(after.get("default"), rest):
         return False
     return _is_absent(rest, before["properties"], after.get("properties", {}))
 

@@ -1,4 +1,4 @@
-"""Time of a scaling decision: a search among about a thousand plans for a job with 50 stages.
+"""Time of a scaling decision: a search among about a thousand plans for a job with 50 stages, and what weighing adds.
 
 python -m bench.scaling.decision_time
 """
@@ -12,7 +12,9 @@ import numpy as np
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad, BatchModel
 from millrace_operator.scaling.batch_time.partials import ObservedPartials, Partials
 from millrace_operator.scaling.batch_time.stage_work import COMBINE, MERGE
+from millrace_operator.scaling.decision.release import spared
 from millrace_operator.scaling.decision.search import Need, Search
+from millrace_operator.scaling.decision.steps import RELEASES
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 
 STAGES, TIMES = 50, 30
@@ -43,15 +45,20 @@ def model() -> BatchModel:
 def main() -> None:
     """Print the median and the longest processor time."""
     job, need = model(), Need(BatchLoad(2e6, 2.0), 0.9, 0.9, 0.5)
-    seconds = []
+    rates = np.random.default_rng(0).uniform(0.5e6, 1.5e6, 1080)  # three hours
+    seconds, weighing = [], []
     found = Search(job, BOUNDS, PRESENT, Range(1, 40), need)  # for warming up
     for _ in range(TIMES):
         since = time.process_time()
         found = Search(job, BOUNDS, PRESENT, Range(1, 40), need)
         found.cheapest(found.fits)
-        seconds.append(time.process_time() - since)
-    middle, longest = np.median(seconds) * 1e3, max(seconds) * 1e3
-    print(f"{len(found.shapes)} shapes, {STAGES} stages: {middle:.1f} ms in the median, {longest:.1f} ms at most")
+        searched = time.process_time()
+        for plan in range(RELEASES):
+            spared(rates, 10.0, found.capacity(plan, 0.9, 1.5e6), 120.0)
+        seconds.append(searched - since)
+        weighing.append(time.process_time() - searched)
+    for name, each in ((f"{len(found.shapes)} shapes, {STAGES} stages", seconds), (f"{RELEASES} releases", weighing)):
+        print(f"{name}: {np.median(each) * 1e3:.1f} ms in the median, {max(each) * 1e3:.1f} ms at most")
 
 
 if __name__ == "__main__":

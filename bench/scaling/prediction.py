@@ -10,6 +10,7 @@ from itertools import combinations
 from bench.scaling.points import HELD_OUT, RATES, SEEN, Measured, Point, PointSetting, settings
 from millrace_operator.scaling.batch_time.batch_model import BatchLoad
 from millrace_operator.scaling.batch_time.calibration import Calibration
+from millrace_operator.scaling.batch_time.cost_prior import CostPrior
 from millrace_operator.scaling.observation import Observation, Stage
 from millrace_operator.scaling.shape import Bounds, Range, Shape
 
@@ -90,9 +91,12 @@ def _of_job(job: str, points: Sequence[Point]) -> list[Predicted]:
 
 
 def _predicted(
-    setting: PointSetting, seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]]
+    setting: PointSetting,
+    seen: Sequence[PointSetting],
+    measured: dict[PointSetting, list[Measured]],
+    prior: CostPrior | None = None,
 ) -> Predicted:
-    calibration = calibrated(seen, measured, setting.skew)
+    calibration = calibrated(seen, measured, setting.skew, prior)
     predicted = calibration.model().predict([shape_of(setting)], BatchLoad(float(setting.rows), INTERVAL))
     observed = statistics.median(one.seconds for one in measured[setting])
     bounds = (float(values[0]) for values in (predicted.seconds, predicted.low, predicted.high))
@@ -112,9 +116,24 @@ def after_few_plans(job: str, points: Sequence[Point], plans: int) -> Iterator[P
             yield _predicted(setting, seen, measured)
 
 
-def calibrated(seen: Sequence[PointSetting], measured: dict[PointSetting, list[Measured]], skew: float) -> Calibration:
+def among_seen(
+    job: str, measured: dict[PointSetting, list[Measured]], plans: int, prior: CostPrior | None
+) -> Iterator[Predicted]:
+    """Predict the points in ``SEEN`` of the other plans, by calibrations that have seen each choice of so many."""
+    known = [setting for setting in settings(job, SEEN) if setting in measured]
+    for chosen in combinations(sorted({shape_of(setting) for setting in known}), plans):
+        seen = [setting for setting in known if shape_of(setting) in chosen]
+        yield from (_predicted(setting, seen, measured, prior) for setting in known if setting not in seen)
+
+
+def calibrated(
+    seen: Sequence[PointSetting],
+    measured: dict[PointSetting, list[Measured]],
+    skew: float,
+    prior: CostPrior | None = None,
+) -> Calibration:
     """Return a calibration that saw each point as often as it was measured, and the points of this skew last."""
-    calibration = Calibration(BOUNDS, STATE_PARTITIONS)
+    calibration = Calibration(BOUNDS, STATE_PARTITIONS, prior)
     order = sorted(seen, key=lambda setting: setting.skew == skew)
     epoch, plan = 0, None
     for number, setting in enumerate(order):

@@ -247,7 +247,7 @@ def _work() -> list[Panel]:
 
 def _resources() -> list[Panel]:
     executors = f"{RECORDED}query_executors:max{ONE}"
-    ready = f'{executors[:-1]}, state="ready"}}'
+    ready, used = f'{executors[:-1]}, state="ready"}}', f"millrace_memory_used_bytes{ONE}"
     return [
         graph(
             "Does it get its executors?",
@@ -268,15 +268,17 @@ def _resources() -> list[Panel]:
         ),
         graph(
             "Is memory short?",
-            "Memory that each pod uses, and the share of time (right) in which JVMs collect garbage: above a tenth, "
-            f"the heap is small. A pod above its limit is killed. {_KUBELET}",
+            "Memory that each pod uses, and (right) the share of time in which JVMs collect garbage, and the share of "
+            "its limits that the driver uses: above a tenth of the time, or 85% of a limit, memory is short. A pod "
+            f"above its limit is killed. {_KUBELET}",
             {
                 "{{pod}}": _by_pod("container_memory_working_set_bytes{}"),
                 "collecting: driver": _collecting("driver"),
                 "collecting: executors": f"{_collecting('executors')} / (max({ready}) > 0)",
+                "driver's {{part}}": f"max by (part) ({used} / millrace_memory_limit_bytes{ONE})",
             },
             "bytes",
-            right="collecting: .*",
+            right="collecting: .*|driver's .*",
             right_unit="percentunit",
             width=8,
         ),

@@ -74,6 +74,8 @@ IN_PLACE = {
     "scaling.step": 0.2,
     "scaling.window": 7,
     "scaling.grace": 7,
+    "scaling.costs.rescale": 0.5,
+    "scaling.costs.lateMinute": 3,
     "scaling.schedule": [{"start": "0 8 * * MON-FRI", "duration": "10h", "minExecutors": 4}],
     "lookups.namespaces": ["dashboards"],
     "upgrade": {"mode": "Shadow"},

@@ -234,6 +234,18 @@ class ScalingMode(StrEnum):
     OFF = "Off"
 
 
+class ScalingCosts(Model):
+    """What a release of executors is weighed against, in hours of one executor: taking them back costs both."""
+
+    rescale: Annotated[Number, Field(ge=0, le=100), _DECISION] = Field(
+        default=0.2, description="Cost of a change that adds or releases executors, in hours of one executor."
+    )
+    late_minute: Annotated[Number, Field(ge=0, le=100), _DECISION] = Field(
+        default=1.2,
+        description="Cost of a minute of batches that take longer than their interval, in hours of one executor.",
+    )
+
+
 class Scaling(Model):
     """When to scale: the zones over utilization W, batch processing time over batch interval."""
 
@@ -262,6 +274,9 @@ class Scaling(Model):
     )
     grace: Annotated[int, Field(strict=True, ge=0, le=1_000_000), _DECISION] = Field(
         default=6, description="Number of batches after a change for which nothing is decided."
+    )
+    costs: ScalingCosts = Field(
+        default=ScalingCosts(), description="What a release of executors has to save more than."
     )
     schedule: Annotated[tuple[ScheduledMinimum, ...] | None, _BOUND] = Field(
         default=None,

@@ -239,7 +239,7 @@ class UpgradeStatus(Model):
 
 
 class RaisedMemory(Model):
-    """Memory that was raised after it ran out."""
+    """Memory that was raised, after it ran out or before."""
 
     from_: ByteSize = Field(
         validation_alias="from",
@@ -250,12 +250,13 @@ class RaisedMemory(Model):
     heap: ByteSize = Field(description="The JVM's heap.")
     raises: int = Field(description="How often it was raised.")
     time: _Time = Field(description="When it was last raised.")
-    reason: MemoryShortage = Field(description="What ran out.")
+    reason: MemoryShortage = Field(description="What ran out, or was about to.")
+    predicted: bool = Field(default=False, description="Whether it was last raised before it ran out.")
     message: Annotated[str, Field(max_length=512)] = Field(default="", description="Why, in a sentence.")
 
 
 class MemoryStatus(Model):
-    """Memory of driver and executors where it is not as in the spec, since it ran out."""
+    """Memory of driver and executors where it is not as in the spec, since it ran out or was about to."""
 
     driver: RaisedMemory | None = Field(default=None, description="The driver's.")
     executors: RaisedMemory | None = Field(default=None, description="That of each executor.")
@@ -305,7 +306,8 @@ class Status(Model):
     failures: int = Field(default=0, description="Runs of this revision that failed since it was last healthy.")
     retry_time: _Time | None = Field(default=None, description="When the driver is started again after a failure.")
     memory: MemoryStatus | None = Field(
-        default=None, description="Memory that was raised after it ran out; absent while it is as in the spec."
+        default=None,
+        description="Memory that was raised, after it ran out or before; absent while it is as in the spec.",
     )
     rejected: RejectedSpec | None = Field(default=None, description="The spec that was rolled back, if one was.")
     upgrade: UpgradeStatus | None = Field(

@@ -1,13 +1,14 @@
-"""The agent in a driver's pod: it scales the executors to the plan, and reports applied plans, snapshots and waits.
+"""The agent in a driver's pod: it scales the executors to the plan, and reports plans, snapshots, waits and memory.
 
-The reports are in the plan's ConfigMap, where the operator reads them as ``ObservedQuery.applied``, ``snapshots`` and
-``driver_waits``.
+The reports are in the plan's ConfigMap, where the operator reads them as ``ObservedQuery.applied``, ``snapshots``,
+``driver_waits`` and ``driver_memory``.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.driver_waits import MAX_WAIT_CHARACTERS, MOST_WAITS, WAITS_KEY, DriverWait, DriverWaits
+from millrace_api.model.memory_use import MEMORY_KEY, MUCH, MemoryPart, MemoryReport, MemorySeries
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
 from millrace_api.model.takeover import RUNNING_VERSION_KEY
@@ -34,6 +36,9 @@ PERIOD = 1.0
 
 _LONGEST_SECONDS = 365 * 86_400.0
 """The most that is reported of how long a call has lasted: user code can write notes of calls, too, with any number."""
+
+_MEMORY_PERIOD = 300.0
+"""Seconds from one report of the memory to the next: each one wakes the operator."""
 
 MANAGER = "millrace-driver"
 """Field manager under which the API server records the driver's writes."""
@@ -115,6 +120,8 @@ class Agent:
         self._partitions = 1
         self._snapshots: SnapshotsReport | None = None
         self._waits: dict[tuple[str, str], DriverWait] = {}
+        self._memory: tuple[MemorySeries, ...] = ()
+        self._memory_due = 0.0
         self._woken: int | None = None  # epoch of the plan without executors under which tasks have waited last
         self._reported: dict[str, str | None] = {}  # the entries of the ConfigMap as last written
         self._restores = 0  # of the ConfigMap until then
@@ -145,7 +152,7 @@ class Agent:
         Raises:
             ApiException: the API server refuses the request; urllib3's errors if it cannot be reached.
         """
-        self._write({APPLIED_KEY: None, WAITS_KEY: None, **self._version()})
+        self._write({APPLIED_KEY: None, WAITS_KEY: None, MEMORY_KEY: None, **self._version()})
 
     def batch(self, report: BatchReport) -> None:
         """Handle a finished batch: acknowledge the plan that it ran under."""
@@ -176,6 +183,13 @@ class Agent:
             since = f"{now - timedelta(seconds=min(call.all_seconds, _LONGEST_SECONDS)):%Y-%m-%dT%H:%M:%SZ}"
             found[key] = before.get(key) or DriverWait(time=since, text=call.reason[:MAX_WAIT_CHARACTERS])
         self._waits = found
+
+    def memory(self, series: Sequence[MemorySeries]) -> None:
+        """Report the memory in use to the operator every five minutes, while much of some part is."""
+        if time.monotonic() >= self._memory_due:
+            much = any(each.used >= MUCH * part.limit for part in _telling(series) for each in part.samples[-1:])
+            self._memory = tuple(series) if much else ()
+            self._memory_due = time.monotonic() + (_MEMORY_PERIOD if much else 0.0)
 
     def _applied_by(self, pin: Pin) -> Applied:
         return Applied(
@@ -243,6 +257,9 @@ class Agent:
         if pod and (waits or woken or WAITS_KEY in self._reported):
             found = DriverWaits(pod=pod, waits=waits, executors=woken)
             entries[WAITS_KEY] = found.to_json() if waits or woken else None
+        if pod and (self._memory or MEMORY_KEY in self._reported):
+            report = MemoryReport(pod=pod, series=self._memory)
+            entries[MEMORY_KEY] = report.to_json() if self._memory else None
         if self._applied is not None:
             entries[APPLIED_KEY] = self._applied.model_copy(update={"executors_ready": self.ready}).to_json()
         if self._snapshots is not None:
@@ -262,3 +279,9 @@ class Agent:
             field_manager=MANAGER,
             _request_timeout=TIMEOUT,
         )
+
+
+def _telling(series: Sequence[MemorySeries]) -> list[MemorySeries]:
+    """Return the series that say whether much is used: a container is full in good health, once its heap is."""
+    parts = {each.part for each in series}
+    return [each for each in series if each.part is not MemoryPart.CONTAINER or MemoryPart.BESIDE_HEAP not in parts]

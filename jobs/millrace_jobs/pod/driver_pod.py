@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
+from millrace_api.model.memory_use import MemorySeries
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
 from millrace_api.model.takeover import POD_UID_VARIABLE
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
@@ -161,6 +162,10 @@ class DriverPod:
     def waits(self, calls: Sequence[PendingCall]) -> None:
         """Report the calls that last to the operator, and that none does any longer."""
         self._agent.waits(calls)
+
+    def memory(self, series: Sequence[MemorySeries]) -> None:
+        """Report the memory in use to the operator, once much of it is."""
+        self._agent.memory(series)
 
     def close(self) -> None:
         """Stop the agent and the watch, and silence Spark if its JVM is running."""

@@ -50,6 +50,7 @@ from millrace_jobs.run.job_metrics import (
 )
 from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
+from millrace_jobs.run.memory_use import MemoryUse
 from millrace_jobs.run.observer import Health, Observer
 from millrace_jobs.run.opening import OpenedRun, RunSetup, open_checkpoint, start_spark
 from millrace_jobs.run.pending_watch import PendingWatch
@@ -274,9 +275,8 @@ class Job:
             REFRESH_FAILURES: lambda: sum(each.failures for each in tables.states().values()),
             SNAPSHOT_FAILURES: lambda: opened.snapshots.state.failures,
         }
-        root = checkpoint.root
+        root, interval = checkpoint.root, self.query.spec.batch_interval.seconds
         volume = root if isinstance(root, Path) else None
-        interval = self.query.spec.batch_interval.seconds
         metrics = JobMetrics(
             self.query.name, counts, volume, tables.states, lambda: opened.snapshots.state, interval=interval
         )
@@ -284,7 +284,7 @@ class Job:
         garbage, traffic = GarbageCollection(spark), ObjectStoreTraffic(spark, self._store_requests)
         shown = (setup.display, metrics, self._health, self.platform, auto, note)
         observer = Observer(*shown, garbage=garbage, traffic=traffic, reports=reports, history=self._history)
-        observer.failing = self._failing
+        observer.failing, observer.memory = self._failing, MemoryUse(spark)
         observer.advice = advice_on(self.query.spec, prepared.compiled, self._resources(opened))
         lookups = "" if prepared.lookups is None else prepared.lookups.listen(self.query)
         self._page.show(self._page_facts(prepared, lookups))

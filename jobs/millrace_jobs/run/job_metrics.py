@@ -17,12 +17,14 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from millrace_api.model.memory_use import MemoryPart
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.pipeline.watermark_delay import WatermarkDelay
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.automatic_snapshots import SnapshotFigures
+from millrace_jobs.run.memory_use import UsedMemory
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -94,6 +96,7 @@ class JobMetrics(Collector):
         self._interval, self._has_batch = interval, False
         self._watermark_delay = WatermarkDelay()
         self._before: PlacementSketch | None = None
+        self._memory: Mapping[MemoryPart, UsedMemory] = {}
         self._lock = Lock()
         self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=None) for m in _of_kind("counter")}
         self._gauges = {m.name: Gauge(m.name, m.help, m.labels, registry=None) for m in _of_kind("gauge")}
@@ -142,6 +145,11 @@ class JobMetrics(Collector):
             for role, more in seconds.items():
                 self._add("millrace_gc_seconds_total", more, role)
 
+    def record_memory(self, used: Mapping[MemoryPart, UsedMemory]) -> None:
+        """Record the memory in use; without any, what was recorded last stays."""
+        with self._lock:
+            self._memory = used or self._memory
+
     def record_store_traffic(self, traffic: Mapping[str, Mapping[str, int]]) -> None:
         """Add the requests of object stores and the bytes that each client made and moved."""
         with self._lock:
@@ -174,6 +182,9 @@ class JobMetrics(Collector):
             self._set("millrace_snapshot_current_time_seconds", snapshots.current_at)
             self._set("millrace_snapshot_interval_seconds", snapshots.interval)
             self._set("millrace_snapshot_seconds", snapshots.seconds)
+            for part, (used, limit) in self._memory.items():
+                self._set("millrace_memory_used_bytes", used, part)
+                self._set("millrace_memory_limit_bytes", limit, part)
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:

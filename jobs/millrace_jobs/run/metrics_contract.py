@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from millrace_api.model.deployment import Algorithm
+from millrace_api.model.memory_use import MemoryPart
 from millrace_jobs.pipeline.progress import STEPS
 from millrace_jobs.run.gc_times import ROLES
 from millrace_jobs.run.store_traffic import CLIENTS
@@ -21,6 +22,7 @@ _WRITE_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5,
 _STAGE = Label("stage", ("route", "combine"))
 _TABLE = Label("table", pattern="[a-z_][a-z0-9_]*", bound="the static tables of the query")
 _PLACED_STAGE = Label("stage", ("combine",))
+_MEMORY_PART = Label("part", tuple(MemoryPart))
 
 
 def _metric(
@@ -229,6 +231,24 @@ CONTRACT = (
         "Time that JVMs spent on garbage collection: the driver's, and those of all executors, as far as they reported "
         "it with their tasks. In one process, the driver runs the tasks.",
         Label("role", ROLES),
+    ),
+    _metric(
+        "millrace_memory_used_bytes",
+        "gauge",
+        "bytes",
+        "Memory of the driver that is in use. part is heap, what the last collection of the heap's old generation left "
+        "there, absent before the first one; container, what its processes use and the kernel cannot take back, "
+        "without the page cache; or beside-heap, what of that is not the heap of the JVM. The latter two are absent "
+        "without a memory limit.",
+        _MEMORY_PART,
+    ),
+    _metric(
+        "millrace_memory_limit_bytes",
+        "gauge",
+        "bytes",
+        "The most that millrace_memory_used_bytes can be: the largest size of the heap's old generation, the memory "
+        "limit of the container, or what that leaves beside the largest heap.",
+        _MEMORY_PART,
     ),
     _metric(
         "millrace_store_requests_total",

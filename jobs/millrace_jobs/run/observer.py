@@ -19,6 +19,7 @@ from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.gc_times import GarbageCollection
 from millrace_jobs.run.job_metrics import JobMetrics
+from millrace_jobs.run.memory_use import MemoryUse
 from millrace_jobs.run.plans import AlgorithmAdvice, AutoPlans
 from millrace_jobs.run.platform import Platform
 from millrace_jobs.run.store_traffic import ObjectStoreTraffic
@@ -139,6 +140,7 @@ class Observer:
     tally: RunTally = field(default_factory=RunTally)
     garbage: GarbageCollection | None = None
     traffic: ObjectStoreTraffic | None = None
+    memory: MemoryUse | None = None
     reports: RunReports | None = None
     history: RunHistory = field(default_factory=RunHistory)
     failing: Callable[[], MillraceError | None] = lambda: None
@@ -195,3 +197,6 @@ class Observer:
             self.metrics.record_gc(self.garbage.since())
         if self.traffic is not None:
             self.metrics.record_store_traffic(self.traffic.since())
+        if self.memory is not None and (used := self.memory.read()):
+            self.metrics.record_memory(used)
+            self.platform.memory(self.memory.series())

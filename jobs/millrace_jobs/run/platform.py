@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
+from millrace_api.model.memory_use import MemorySeries
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
@@ -77,6 +78,9 @@ class Platform(Protocol):
     def waits(self, calls: Sequence[PendingCall]) -> None:
         """Handle the calls that last now, of which there are none most of the time."""
 
+    def memory(self, series: Sequence[MemorySeries]) -> None:
+        """Handle the driver's memory in use, as it went lately."""
+
     def close(self) -> None:
         """Handle the end of the job, before Spark stops."""
 
@@ -140,6 +144,9 @@ class OneProcess:
         """Do nothing: one process has no operator to notify."""
 
     def waits(self, calls: Sequence[PendingCall]) -> None:
+        """Do nothing: one process has no operator to notify."""
+
+    def memory(self, series: Sequence[MemorySeries]) -> None:
         """Do nothing: one process has no operator to notify."""
 
     def close(self) -> None:

@@ -102,6 +102,8 @@ class DegradedReason(StrEnum):
     """Pods are missing, and the API server refuses them for another reason, which the message has in its words."""
     EXECUTORS_FAILING = "ExecutorsFailing"
     """More than two executors of the driver's run failed within ten minutes; Spark replaces them forever."""
+    MEMORY_FILLING = "MemoryFilling"
+    """The driver's memory will almost certainly run out soon, and is not raised before; the message has the field."""
     EXECUTORS_PENDING = "ExecutorsPending"
     """Fewer executors run than the plan wants, one pod for more than two minutes; the message has what it waits for."""
     EXECUTORS_QUEUED = "ExecutorsQueued"

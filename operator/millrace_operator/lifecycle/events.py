@@ -63,9 +63,9 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
 
 
 def _of_memory(before: Status, now: Status) -> Iterator[StatusEvent]:
-    """Yield the event for memory that was raised."""
+    """Yield the event for memory that was raised; a warning if it had run out."""
     for raised in (now.memory or MemoryStatus()).raised_since(before.memory or MemoryStatus()).values():
-        yield StatusEvent(True, "MemoryRaised", raised.message)
+        yield StatusEvent(not raised.predicted, "MemoryRaised", raised.message)
 
 
 def _of_requested_snapshot(before: Status, now: Status) -> Iterator[StatusEvent]:

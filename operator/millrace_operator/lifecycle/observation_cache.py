@@ -282,6 +282,12 @@ class ObservationCache:
             found = [(key, record.query) for key, record in self._records.items() if record.query is not None]
         return [(key, each) for key, each in found if not each.is_canary]
 
+    def memories(self, namespace: str) -> list[tuple[str, QueryMemory]]:
+        """Return the memories of the queries of a namespace, with their names."""
+        with self._lock:
+            found = [(key.name, each.memory) for key, each in self._records.items() if key.namespace == namespace]
+        return [(name, memory) for name, memory in found if memory is not None]
+
     def versions(self) -> list[tuple[QueryKey, object, QueryMemory]]:
         """Return all queries with their memory; the value between changes when the query or an object of it does."""
         with self._lock:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
+from millrace_api.model.memory_use import MEMORY_KEY, MemoryReport
 from millrace_api.model.metadata import ObjectMeta
 from millrace_api.model.plan import APPLIED_KEY, PLAN_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOT_REQUEST_KEY, SNAPSHOTS_KEY, SnapshotsReport
@@ -49,6 +50,7 @@ from .objects.object_sizes import (
     MOST_VALUES_OF_QUERY,
     TOO_LARGE,
     TOO_MANY_VALUES,
+    mapping_in,
     values_in,
 )
 from .pods.driver_health import states
@@ -59,6 +61,7 @@ ObjectKey = tuple[str, str]
 """Kind and name of an object in its query's namespace."""
 
 Found = TypeVar("Found")
+Report = TypeVar("Report", DriverWaits, MemoryReport)
 
 _EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """Times between which a report counts if there is no clock to compare with; sums with them do not overflow."""
@@ -285,11 +288,12 @@ class ObservedQuery:
     @cached_property
     def driver_waits(self) -> DriverWaits:
         """What this pod's driver reports to wait for; nothing without a readable report."""
-        pod = self.driver_as_created
-        data = self._config_map(self.owner.plan).get("data")
-        found = _readable(lambda: DriverWaits.from_json((data or {})[WAITS_KEY]))
-        is_own = pod is not None and found is not None and found.pod == pod["metadata"]["uid"]
-        return found if found is not None and is_own else DriverWaits(pod="")
+        return self._reported(WAITS_KEY, DriverWaits(pod=""))
+
+    @cached_property
+    def driver_memory(self) -> MemoryReport:
+        """The memory in use that this pod's driver reports; nothing without a readable report."""
+        return self._reported(MEMORY_KEY, MemoryReport(pod=""))
 
     @property
     def next_version(self) -> str:
@@ -399,6 +403,13 @@ class ObservedQuery:
         """Return what the API server refuses of the missing pods of a role; None if it refuses none."""
         return next((each for each in self.refused if each.role == role), None)
 
+    def _reported(self, key: str, nothing: Report) -> Report:
+        """Return what this pod's driver reports in an entry of the plan's ConfigMap; ``nothing`` if that is unknown."""
+        pod, data = self.driver_as_created, self._config_map(self.owner.plan).get("data")
+        found = _readable(lambda: type(nothing).from_json((data or {})[key]))
+        is_own = pod is not None and found is not None and found.pod == pod["metadata"]["uid"]
+        return found if found is not None and is_own else nothing
+
     def _pods(self, role: str) -> list[Manifest]:
         pods = [self.objects[key] for key in sorted(self.objects) if key[0] == "Pod"]
         return [each for each in pods if each["metadata"]["labels"].get(ROLE_LABEL) == role]
@@ -416,7 +427,7 @@ class ObservedQuery:
 def _healthy_in(saved: Manifest) -> tuple[str, Spec]:
     """Return what a ConfigMap with the last healthy spec has: its revision, and the spec with names of Connections."""
     annotations = saved["metadata"]["annotations"]
-    spec = with_references(_mapping_in(saved["data"]["spec.json"]), _mapping_in(annotations.get(REFERENCES, "{}")))
+    spec = with_references(mapping_in(saved["data"]["spec.json"]), mapping_in(annotations.get(REFERENCES, "{}")))
     return annotations[REVISION], Spec.model_validate(spec, by_name=False)
 
 
@@ -426,17 +437,6 @@ def _running_in(text: str, until: datetime) -> RunningVersion:
     for time in (found.time, found.computes_since):
         if time is not None and not _EARLIEST <= parse_time(time).astimezone(UTC) <= until:
             raise ValueError(f"not the time of a running pod: {time}")
-    return found
-
-
-def _mapping_in(text: str) -> dict[str, Any]:
-    """Return a saved mapping; raise ValueError for one that is larger than a query can be, before it is read."""
-    data = text.encode()
-    if len(data) > LARGEST_QUERY or values_in(data) > MOST_VALUES_OF_QUERY:
-        raise ValueError("too large")
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise TypeError("no mapping")
     return found
 
 

@@ -10,6 +10,7 @@ from millrace_support.backoff import Backoff
 
 from ..scaling.decision.decision import Decision
 from ..telemetry.query_metrics import QueryCounts, QueryRow
+from .autoscaling.cost_traits import CostTraits
 from .autoscaling.scaling_inputs import AnyScaler
 from .autoscaling.scaling_status import ScalingResult
 from .events import event_bucket
@@ -81,6 +82,7 @@ class ScalerState:
 
     Attributes:
         fingerprint: every input whose change requires a new state.
+        traits: what the costs of its batches follow from; a new query of the same traits begins with them.
         answered: time of the last usable answer; at first, the time of the first check.
         last: the last decision based on an answer.
         notified: when the reconciler was last notified.
@@ -88,6 +90,7 @@ class ScalerState:
     """
 
     fingerprint: object
+    traits: CostTraits
     scaler: AnyScaler
     answered: float
     last: Decision | None = None

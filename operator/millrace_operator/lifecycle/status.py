@@ -40,7 +40,7 @@ from .observed_query import ObservedQuery, TooLargeWithConnectionsError
 from .pods.driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .pods.driver_runs import DRIVER_LOST, POD_MISSING, FailedRuns, is_lost
 from .pods.executor_failures import executor_trouble
-from .pods.out_of_memory import has_memory, remedy, shortage_of
+from .pods.out_of_memory import has_memory, remedy, shortage_ahead, shortage_of
 from .pods.partitioners import partitioner_status, trouble
 from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
@@ -68,6 +68,9 @@ _AT_REST = (
     ProgressingReason.ROLLOUT_HELD,
     ProgressingReason.SETTLED,
 )
+
+_OF_MEMORY = (FailureClass.OUT_OF_MEMORY, DegradedReason.EXECUTORS_FAILING, DegradedReason.MEMORY_FILLING)
+"""Reasons of Degraded to which what keeps memory from being raised is added."""
 
 VALID_BY_ITSELF = (NotAllowedError, ConnectionNotFoundError, TooLargeWithConnectionsError)
 """Errors of queries in which nothing but their surroundings is wrong, so that they are suspended when they say so."""
@@ -322,7 +325,7 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     reason: str = DegradedReason.HEALTHY
     message, last, rejected = "", target.failed.last, target.rejected
     blockage = None if observed.driver is None else blocked(observed.driver, now)
-    missing_at = pod_missing_at(observed, target)
+    missing_at, ahead = pod_missing_at(observed, target), shortage_ahead(observed, target.memory, now)
     if rejected is not None and rejected.verdict is not None:
         reason = DegradedReason.UPGRADE_REJECTED
         message = (
@@ -339,12 +342,16 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         reason, message = last.reason, last.message
     elif blockage is not None:
         reason, message = blockage
+        if (raised := target.memory.driver) is not None:
+            message += f"; its memory was raised to {raised.memory}: a lower spec.driver.maxMemory undoes that"
     elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
     elif target.may_run and (found := _trouble_of_executors(observed, now) or trouble(observed, now)) is not None:
         reason, message = found
-    if reason in (FailureClass.OUT_OF_MEMORY, DegradedReason.EXECUTORS_FAILING) and has_memory(observed, target.memory):
-        shortage = shortage_of(observed, target.failed, now)
+    elif target.may_run and has_memory(observed, target.memory) and ahead is not None:
+        reason, message = DegradedReason.MEMORY_FILLING, ahead.message
+    if reason in _OF_MEMORY and has_memory(observed, target.memory):
+        shortage = shortage_of(observed, target.failed, now) or ahead
         waits = observed.is_set(Annotation.PAUSED)
         message += "" if shortage is None else f"; {remedy(shortage, target.query.spec, target.memory, paused=waits)}"
     degraded = reason is not DegradedReason.HEALTHY

@@ -83,6 +83,10 @@ _DEGRADED: Mapping[str, tuple[str, str]] = {
         "Executors fail",
         "read their logs by `millrace logs {name} -n {namespace} --executors`; more memory helps if they are killed",
     ),
+    DegradedReason.MEMORY_FILLING: (
+        "Memory is nearly full",
+        "set spec.driver.maxMemory, up to which the operator raises it, or raise spec.driver.memory",
+    ),
     DegradedReason.EXECUTORS_PENDING: ("Executors are pending", "make room on nodes, or lower spec.executors"),
     DegradedReason.EXECUTORS_QUEUED: (
         "Executors wait in a queue",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .shape import Vector
 
@@ -63,7 +64,8 @@ class RateHistory:
         known = self._seconds >= self.width / 2
         skipped = min(slot - self._open - 1, self._most)
         last = self._records / self._seconds if known else np.nan
-        self._closed = np.concatenate([self._closed, [last], np.full(skipped, np.nan)])[-self._most :]
+        new = _as_saved(np.array([last, *[np.nan] * skipped]))
+        self._closed = np.concatenate([self._closed, new])[-self._most :]
         self._open, self._records, self._seconds = slot, 0.0, 0.0
 
     def between(self, since: float, until: float) -> Vector:
@@ -76,7 +78,7 @@ class RateHistory:
 
     def save(self) -> dict[str, Any]:
         """Return the state in JSON types: logarithms in half precision, which are within 1 % of the rates."""
-        logs = np.log1p(self._closed).astype(np.float16)
+        logs = _logs(self._closed)
         return {
             "open": self._open,
             "partly": [self._records, self._seconds],
@@ -89,3 +91,12 @@ class RateHistory:
         self._records, self._seconds = map(float, saved["partly"])
         logs = np.frombuffer(base64.b64decode(saved["logs"]), dtype=np.float16).astype(np.float64)
         self._closed = np.expm1(logs)[-self._most :]
+
+
+def _logs(rates: Vector) -> NDArray[np.float16]:
+    return np.log1p(rates).astype(np.float16)
+
+
+def _as_saved(rates: Vector) -> Vector:
+    """Return what ``save`` and ``restore`` make of rates, so that a restart changes none."""
+    return np.expm1(_logs(rates).astype(np.float64))

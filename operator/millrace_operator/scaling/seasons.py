@@ -101,6 +101,11 @@ class Seasons:
         rises = [age.coming(now, level, horizon, ahead) for age in self._ages.values()]
         return max((rise for rise in rises if rise is not None), key=lambda rise: rise.rate, default=None)
 
+    @property
+    def lately(self) -> RateHistory:
+        """The rates of the last hours, in the shortest slots."""
+        return self._ages["hours"].history
+
     def save(self) -> dict[str, Any]:
         """Return the state in JSON types, about 22 kB after three weeks."""
         return {name: age.history.save() for name, age in self._ages.items()}

@@ -223,8 +223,8 @@ OF_QUERIES = (
         "millrace_query_memory_raises_total",
         "counter",
         "number",
-        "Raises of memory that ran out since this operator leads, by the role of the pods: status.memory has the size. "
-        "A role without one has no series.",
+        "Raises of memory that ran out, or was about to, since this operator leads, by the role of the pods: "
+        "status.memory has the size. A role without one has no series.",
         (*_OF_QUERY, Label("role", (DRIVER, EXECUTOR))),
     ),
 )

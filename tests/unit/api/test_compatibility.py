@@ -242,6 +242,12 @@ ALLOWED = {
         add("spec.driver", "owner", type="string"),
         rule("spec", "!has(self.driver) || !has(self.driver.owner) || self.driver.owner != 'me'"),
     ),
+    "rule about a new field within another, whose default has other new fields": both(
+        add("spec.driver", "swap", type="integer", default=0),
+        lambda document: node(document, "spec.driver")["default"].__setitem__("swap", 0),
+        add("spec.driver", "owner", type="string"),
+        rule("spec", "!has(self.driver) || !has(self.driver.owner) || self.driver.owner != 'me'"),
+    ),
     "rule about a new value": both(
         put("spec.emit", enum=["OnUpdate", "OnWindowEnd", "OnWindowClose", "Never"]),
         rule("spec", "self.emit != 'Never' || has(self.image)"),

@@ -64,6 +64,20 @@ def test_a_forged_report_of_waits_is_read_as_none(text: str) -> None:
     assert (with_pod.driver_waits.waits, with_pod.driver_waits.executors) == ((), False)
 
 
+TIMES = '{"time": 2, "used": 1}, {"time": 1, "used": 1}'
+SERIES = '{"pod": "u", "series": [{"part": "heap", "limit": 1, "samples": [%s]}]}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", DEEP, *NUMBERS, '{"pod": "u"}', '{"pod": "u", "series": [{}]}', SERIES % TIMES]
+)
+def test_a_forged_report_of_memory_is_read_as_none(text: str) -> None:
+    observed = observed_with(plan={"memory.json": text})
+    pod = {"kind": "Pod", "metadata": {"name": observed.owner.driver_pod, "uid": "u", "labels": {}}}
+    with_pod = replace(observed, objects=dict(observed.objects) | {("Pod", observed.owner.driver_pod): pod})
+    assert with_pod.driver_memory.series == ()
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_forged_scaling_state_is_discarded_or_harmless(number: str) -> None:
     query = read_query(yaml.safe_load(SMALLEST))

@@ -201,7 +201,7 @@ def test_a_forged_healthy_spec_of_many_values_is_not_read(monkeypatch: pytest.Mo
     document = query(driver={"podTemplate": {"spec": {"tolerations": [{"key": "a"}] * 3000}}})
     owner = ObservedQuery(document).owner
     for most, counts in ((5000, False), (50_000, True)):
-        monkeypatch.setattr("millrace_operator.lifecycle.observed_query.MOST_VALUES_OF_QUERY", most)
+        monkeypatch.setattr("millrace_operator.lifecycle.objects.object_sizes.MOST_VALUES_OF_QUERY", most)
         saved = healthy_spec(read_query(document), owner)
         found = ObservedQuery(document, {("ConfigMap", saved["metadata"]["name"]): saved})
         assert (found.healthy is not None) is counts

@@ -400,6 +400,7 @@ def of_deployment() -> Iterator[Probe]:
         window=(6, 7),
         grace=(6, 0),
     )
+    yield from probes(ON_CLUSTER, scaling, "spec.scaling.costs", rescale=(0.2, 0.5), lateMinute=(1.2, 0.0))
     yield from of_schedules()
     yield Probe("spec.scaling.mode", ON_CLUSTER, ("Active", "Advise", "Off"), scaling_shown)
     yield Probe("spec.scaling.target", ON_CLUSTER, (0.9, 0.8), admission)

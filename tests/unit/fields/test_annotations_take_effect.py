@@ -33,7 +33,12 @@ def limited(annotations):
     observed = cluster.reconciler.observations.of(KEY)
     situation = situation_of(observed, query.spec, observed.plan, cluster.time)
     memory = ChangeMemory()
-    memory.observe(SimpleNamespace(plan=situation.plan, idle=False), situation.now, grace=0, judged=1)
+    memory.observe(
+        SimpleNamespace(plan=situation.plan, idle=False, batches=1, seconds=1.0, interval=2.0),
+        situation.now,
+        grace=0,
+        judged=1,
+    )
     found = limits(Settings(), bounds_of(query.spec), memory, situation, 1_000.0)
     return found.most, found.least
 

@@ -139,6 +139,7 @@ def test_the_slow_tests_of_this_repository_are_all_reached():
         "cluster/test_bursts.py::test_a_load_that_grows_to_3_4_times_gets_several_executors_at_once",
         "cluster/test_image.py::test_every_example_that_a_pod_runs_comes_to_what_it_should",
         "cluster/test_lifecycle.py::test_a_query_whose_load_stops_releases_its_executors_and_counts_what_comes_then",
+        "cluster/test_memory.py::test_a_driver_whose_memory_fills_gets_more_before_it_fails_and_every_record_counts_once",
         "cluster/test_memory.py::test_executors_that_run_out_of_memory_get_more_and_every_record_counts_once",
         "cluster/test_repeating_load.py::test_executors_are_there_before_the_third_peak",
         "cluster/test_rest.py::test_a_query_rests_over_a_night_and_its_first_records_wake_it",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import yaml
 
 from millrace_api.model.driver_waits import WAITS_KEY
+from millrace_api.model.memory_use import MEMORY_KEY
 from millrace_api.model.plan import APPLIED_KEY, Applied, Plan
 from millrace_api.model.snapshots import SNAPSHOTS_KEY
 from millrace_api.model.status import Status
@@ -23,9 +24,9 @@ from millrace_operator.telemetry.metrics import OperatorMetrics
 
 NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 KEY = QueryKey("default", "trips-by-cell")
-POD = ("Pod", "trips-by-cell-driver-0")
-SET = ("StatefulSet", "trips-by-cell-driver")
+POD, SET = ("Pod", "trips-by-cell-driver-0"), ("StatefulSet", "trips-by-cell-driver")
 REPLICAS = ("StatefulSet", "trips-by-cell-partitioner")
+OF_DRIVER = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY, WAITS_KEY, MEMORY_KEY)
 
 
 def stamp(time):
@@ -199,8 +200,7 @@ class Cluster:
         if held["metadata"].setdefault("uid", uid) != uid:
             raise ConflictError
         data = self.objects.get(key, {}).get("data", {})
-        of_driver = (APPLIED_KEY, SNAPSHOTS_KEY, RUNNING_VERSION_KEY, WAITS_KEY)
-        held.get("data", {}).update({each: data[each] for each in of_driver if each in data})
+        held.get("data", {}).update({each: data[each] for each in OF_DRIVER if each in data})
         if key[0] == "StatefulSet":
             self._follow(held, self.objects.get(key))
         self.objects[key] = held

@@ -6,6 +6,7 @@ import pytest
 
 from lab.waiting import wait_until
 from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
+from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart, MemoryReport, MemorySample, MemorySeries
 from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.pod import agent as module
 from millrace_jobs.pod.agent import Agent
@@ -162,3 +163,33 @@ def test_a_driver_that_does_not_know_its_pod_reports_no_waits():
     agent.waits((silent(11.0),))
     assert agent._report()
     assert held.patches == []
+
+
+@pytest.fixture
+def memory_reports(held, monkeypatch):
+    """A function that lets so many seconds pass and reports memory, and returns what the operator then reads."""
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    plans, versions = SimpleNamespace(restores=0), SimpleNamespace(pod="pod 1", report=None)
+    agent = Agent(held, "default", "plan", plans, versions)
+
+    def report(used, seconds=10.0):
+        now[0] += seconds
+        samples = (MemorySample(time=1, used=5), MemorySample(time=2, used=used))
+        agent.memory((MemorySeries(part=MemoryPart.HEAP, limit=100, samples=samples),))
+        assert agent._report()
+        found = MemoryReport.from_json(held.data.get(MEMORY_KEY, '{"pod": ""}'))
+        return [each.samples[-1].used for each in found.series]
+
+    return report
+
+
+def test_memory_is_reported_every_five_minutes_while_much_is_in_use(held, memory_reports):
+    assert (memory_reports(74), held.patches) == ([], [])
+    assert memory_reports(75) == [75]
+    assert MemoryReport.from_json(held.data[MEMORY_KEY]).pod == "pod 1"
+    assert memory_reports(99) == [75], "each report wakes the operator"
+    assert memory_reports(90, seconds=300) == [90]
+    assert memory_reports(20, seconds=300) == []
+    assert held.patches[-1] == {MEMORY_KEY: None}
+    assert len(held.patches) == 3

@@ -14,9 +14,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from builders import PIN, a_batch, a_native_batch
+from millrace_api.model.memory_use import MemoryPart
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.run.automatic_snapshots import SnapshotFigures
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, JobMetrics
+from millrace_jobs.run.memory_use import UsedMemory
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask
@@ -39,12 +41,11 @@ def scrape(metrics):
 
 def recorded(*reports):
     tables = {"towns": TableState(rows=5, current_at=1.7e9, failures=0, interval=300.0)}
-    snapshots = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5)
-    metrics = JobMetrics(
-        "flights", checkpoint=Path(__file__).parent, tables=lambda: tables, snapshots=lambda: snapshots
-    )
+    snapshots, folder = SnapshotFigures(current_at=1.7e9, interval=3600.0, seconds=2.5), Path(__file__).parent
+    metrics = JobMetrics("flights", checkpoint=folder, tables=lambda: tables, snapshots=lambda: snapshots)
     for report in reports:
         metrics.record(report)
+    metrics.record_memory({part: UsedMemory(1 << 20, 1 << 30) for part in MemoryPart})
     return metrics
 
 

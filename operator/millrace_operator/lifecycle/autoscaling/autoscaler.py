@@ -17,6 +17,7 @@ from millrace_api.model.status import LastScaling, Phase
 from millrace_api.model.streamquery import Spec
 
 from ...metrics_source.client import PrometheusError
+from ...scaling.batch_time.cost_prior import CostPrior
 from ...scaling.decision.decision import Decision, Reason, Situation
 from ...scaling.observation import Answer
 from ...telemetry.logs import about, in_short
@@ -27,7 +28,9 @@ from ..query_memory import QueryMemory, ScalerState
 from ..reconcile import Reconciler
 from ..target import running_spec
 from ..workqueue import WorkQueue
+from .cost_traits import CostTraits, best_known, cost_traits
 from .scaling_inputs import (
+    begins_dedicated,
     new_scaler,
     requested_cores,
     restore,
@@ -140,7 +143,7 @@ class Autoscaler:
             return
         now = self._clock()
         seconds = now.timestamp()
-        state = _state_of(memory, observed, spec, plan, seconds)
+        state = self._state_of(key, memory, observed, spec, plan, seconds)
         situation = situation_of(observed, spec, plan, now)
         answer, failure = self._answer(key, situation.now, situation.executors_ready)
         newest = self._reconciler.observations.of(key)
@@ -155,6 +158,36 @@ class Autoscaler:
         if state.last is not None and (plan.epoch != state.epoch or seconds - state.saved >= SAVE_SECONDS):
             apply(self._objects, observed, saved_state(observed.owner, state.last, state.scaler))
             state.saved, state.epoch = seconds, plan.epoch
+
+    def _state_of(
+        self, key: QueryKey, memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Plan, now: float
+    ) -> ScalerState:
+        """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
+        partitions = state_partitions(observed, spec)
+        fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision
+        if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
+            known = None if memory.scaler is None else memory.scaler.scaler.seasons
+            traits = cost_traits(key.namespace, spec)
+            scaler = new_scaler(spec, plan, partitions)
+            if known is not None or not restore(scaler, observed):
+                prior = self._prior_of(key.name, traits, dedicated=begins_dedicated(spec, plan))
+                scaler = new_scaler(spec, plan, partitions, known, prior)
+            memory.scaler = ScalerState(fingerprint, traits, scaler, answered=now, saved=now, epoch=plan.epoch)
+        return memory.scaler
+
+    def _prior_of(self, own: str, traits: CostTraits, *, dedicated: bool) -> CostPrior | None:
+        """Return what the best known query with these traits makes expect of the costs of ``own``; None without one.
+
+        It is the query itself, if it was known before its settings, its bounds or its driver changed.
+        """
+        states = [(name, each.scaler) for name, each in self._reconciler.observations.memories(traits.namespace)]
+        alike = [(name, each.scaler.calibration.known) for name, each in states if each and each.traits == traits]
+        best = best_known(alike, own, dedicated=dedicated)
+        if best is None:
+            return None
+        name, costs = best
+        log.info("its batches are expected to cost what those of %s do, by %d plans", name, costs.plans)
+        return costs.for_another()
 
     def _answer(self, key: QueryKey, now: float, ready: int) -> tuple[Answer | None, tuple[MetricsReason, str] | None]:
         """Return the newest metrics of a query, or None and the reason."""
@@ -219,16 +252,3 @@ class Autoscaler:
         if known is not last and decision.prediction_error is not None:
             self._metrics.predicted(decision.prediction_error)
         return last_scaling_of(decision, last) or known
-
-
-def _state_of(memory: QueryMemory, observed: ObservedQuery, spec: Spec, plan: Plan, now: float) -> ScalerState:
-    """Return the query's state; create it, from saved state if possible, for a new query or new scaling inputs."""
-    partitions = state_partitions(observed, spec)
-    fingerprint = scaling_inputs(spec, plan), partitions, observed.status.revision
-    if memory.scaler is None or memory.scaler.fingerprint != fingerprint:
-        known = None if memory.scaler is None else memory.scaler.scaler.seasons
-        scaler = new_scaler(spec, plan, partitions, known)
-        if known is None and not restore(scaler, observed):
-            scaler = new_scaler(spec, plan, partitions)
-        memory.scaler = ScalerState(fingerprint, scaler, answered=now, saved=now, epoch=plan.epoch)
-    return memory.scaler

@@ -22,10 +22,12 @@ from ...resources.bandwidth import executor_network
 from ...resources.names import Manifest, Owner
 from ...resources.pod_defaults import PodDefaults
 from ...resources.spec_changes import placement_subject
+from ...scaling.batch_time.calibration import Calibration
+from ...scaling.batch_time.cost_prior import CostPrior
 from ...scaling.decision.decision import Decision, Situation
 from ...scaling.decision.placement import PlacedScaler
 from ...scaling.decision.scaler import Scaler
-from ...scaling.decision.settings import Mode, Settings
+from ...scaling.decision.settings import Costs, Mode, Settings
 from ...scaling.seasons import Seasons
 from ...scaling.shape import Bounds, Range, Shape
 from ..observed_query import ObservedQuery
@@ -51,6 +53,7 @@ def settings_of(spec: Spec) -> Settings:
         step=scaling.step,
         window=scaling.window,
         grace=scaling.grace,
+        costs=Costs(rescale=scaling.costs.rescale, late_minute=scaling.costs.late_minute),
     )
 
 
@@ -75,16 +78,25 @@ def weighs_placements(spec: Spec) -> bool:
     return auto and active and dedicated_obstacle(spec) is None
 
 
-def new_scaler(spec: Spec, plan: Plan, partitions: int, seasons: Seasons | None = None) -> AnyScaler:
+def new_scaler(
+    spec: Spec, plan: Plan, partitions: int, seasons: Seasons | None = None, prior: CostPrior | None = None
+) -> AnyScaler:
     """Return the scaler of a query under ``plan``.
 
-    ``partitions`` is the number of state partitions, and ``seasons`` what was learned of the load under another spec.
+    ``partitions`` is the number of state partitions, ``seasons`` what was learned of the load under another spec, and
+    ``prior`` what is expected of the costs, with replicas where ``begins_dedicated`` says.
     """
     settings = settings_of(spec)
     if not weighs_placements(spec):
-        return Scaler(settings, bounds_of(spec, plan.placement), partitions, seasons=seasons)
+        bounds = bounds_of(spec, plan.placement)
+        return Scaler(settings, bounds, partitions, Calibration(bounds, partitions, prior), seasons)
     inline, dedicated = (bounds_of(spec, each) for each in (Placement.INLINE, Placement.DEDICATED))
-    return PlacedScaler(settings, inline, dedicated, partitions, placement_subject(spec) or "", seasons)
+    return PlacedScaler(settings, inline, dedicated, partitions, placement_subject(spec) or "", seasons, prior)
+
+
+def begins_dedicated(spec: Spec, plan: Plan) -> bool:
+    """Return whether a new scaler begins with replicas in pods of their own."""
+    return not weighs_placements(spec) and bounds_of(spec, plan.placement).dedicated
 
 
 def scaling_inputs(spec: Spec, plan: Plan) -> tuple[object, ...]:
@@ -150,14 +162,15 @@ def saved_state(owner: Owner, decision: Decision, scaler: AnyScaler) -> Manifest
 
 
 def restore(scaler: AnyScaler, observed: ObservedQuery) -> bool:
-    """Restore a new scaler from saved state, if there is any.
+    """Restore a new scaler from saved state, and return whether it was restored.
 
-    Returns whether the scaler can be used; unreadable state, such as another version's, may leave it half restored.
+    It was not if there is none, or none that is readable, such as another version's. The latter may leave the scaler
+    half restored.
     """
     try:
         text = observed.scaling_state["data"][LEARNED]
     except (KeyError, TypeError):
-        return True
+        return False
     try:
         scaler.restore(json.loads(text))
         return True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 
 from millrace_api.model.streamquery import CANARY_LABEL
@@ -51,6 +54,17 @@ def values_in(text: bytes, few: int = 200) -> int:
     data = np.frombuffer(text, np.uint8)
     begins_value = (data == ord(",")) | (data == ord("[")) | (data == ord("{"))
     return int(np.count_nonzero(begins_value & ~within_texts(data)))
+
+
+def mapping_in(text: str) -> dict[str, Any]:
+    """Return a saved mapping; raise ValueError for one that is larger than a query can be, before it is read."""
+    data = text.encode()
+    if len(data) > LARGEST_QUERY or values_in(data) > MOST_VALUES_OF_QUERY:
+        raise ValueError("too large")
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise TypeError("no mapping")
+    return found
 
 
 def within_texts(data: Bytes) -> Mask:

@@ -8,6 +8,8 @@ What ran out is raised. Where the heap was full, it is the heap. Where the conta
 room, and a larger one might take all that is added: then the heap stays, and there is more for Python, state stores and
 buffers.
 
+Memory of a driver that is about to run out, by what it reports (``memory_forecast``), is raised before it does.
+
 A raise is written to the status before the driver is drained, and the pod's annotation says what it has. So the same
 failure never raises it twice, and an operator that has just started goes on where the last one was.
 """
@@ -15,7 +17,7 @@ failure never raises it twice, and an operator that has just started goes on whe
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from millrace_api.model.deployment import SparkPod
@@ -26,9 +28,10 @@ from millrace_api.model.values import ByteSize
 from ...resources.memory import AS_SPECIFIED, mebibytes, raises_text
 from ..conditions import format_time, parse_time, shortened
 from ..observed_query import ObservedQuery
-from .driver_health import exceeded_limit, failed_runs
+from .driver_health import exceeded_limit, failed_runs, healthy_from
 from .driver_runs import FailedRuns
 from .executor_failures import SETTLED_AFTER, TOLERATED, WINDOW, FailedExecutor
+from .memory_forecast import expected_shortage
 
 FACTOR = 1.5
 """Memory after a raise, as a multiple of what it was: each one replaces the driver, so there should be few."""
@@ -36,17 +39,24 @@ FACTOR = 1.5
 LEAST = 256
 """MiB that are added at least."""
 
+PAUSE = timedelta(hours=6)
+"""Time after a raise of a driver's memory before it is raised again without having run out."""
+
 _PARTS = {DRIVER: "driver", EXECUTOR: "executors"}
 """Parts of spec and status with the memory of a role."""
 
 
 class ExhaustedMemory(NamedTuple):
-    """Memory that ran out: of which role, what of it, why in a sentence, and whether it is to be raised now."""
+    """Memory that ran out: of which role, what of it, why in a sentence, and whether it is to be raised now.
+
+    With ``predicted`` it has not yet, and will.
+    """
 
     role: str
     what: MemoryShortage
     message: str
     is_due: bool
+    predicted: bool = False
 
 
 def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> ExhaustedMemory | None:
@@ -72,6 +82,19 @@ def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> E
     return ExhaustedMemory(EXECUTOR, what, f"{who} failed: {found.attempt.message}", is_shown or are_many)
 
 
+def shortage_ahead(observed: ObservedQuery, memory: MemoryStatus, now: datetime) -> ExhaustedMemory | None:
+    """Return the memory that a healthy driver will run out of soon; None if it will not, as far as it reports.
+
+    It is not due for some hours after the last raise, whose effect the trend of a new driver does not show at once.
+    """
+    healthy, found = healthy_from(observed.driver), expected_shortage(observed.driver_memory.series)
+    if found is None or healthy is None or now < healthy:
+        return None
+    last = memory.driver
+    is_due = last is None or now >= parse_time(last.time) + PAUSE
+    return ExhaustedMemory(DRIVER, found.what, found.message, is_due, predicted=True)
+
+
 def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
     """Return the memory that was raised, as far as it holds for this spec and its bounds."""
     raised = observed.status.memory or AS_SPECIFIED
@@ -79,13 +102,13 @@ def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
 
 
 def next_memory(observed: ObservedQuery, spec: Spec, failed: FailedRuns, now: datetime) -> MemoryStatus:
-    """Return the memory of the next driver and its executors: that in force, or more if it ran out.
+    """Return the memory of the next driver and its executors: that in force, or more if it ran out or is about to.
 
     A pod that does not have what is in force is about to be replaced, so that it shows nothing new. A driver that was
     given up gets more once the bound allows it.
     """
     memory, pod = memory_in_force(observed, spec), observed.driver
-    found = shortage_of(observed, failed, now)
+    found = shortage_of(observed, failed, now) or shortage_ahead(observed, memory, now)
     is_current = has_memory(observed, memory) and (pod is None or "deletionTimestamp" not in pod["metadata"])
     if found is None or not found.is_due or not is_current:
         return memory
@@ -100,15 +123,21 @@ def has_memory(observed: ObservedQuery, memory: MemoryStatus) -> bool:
 
 
 def remedy(shortage: ExhaustedMemory, spec: Spec, memory: MemoryStatus, *, paused: bool) -> str:
-    """Return why memory that ran out is not raised, or not yet, and what to write. ``memory`` is that in force."""
+    """Return why memory that ran out, or is about to, is not raised, or not yet, and what to write.
+
+    ``memory`` is that in force.
+    """
     part = _PARTS[shortage.role]
     pod, field, raised = _of_role(spec, shortage.role), f"spec.{part}", memory.by_part.get(part)
     if pod.max_memory is None:
         return f"with {field}.maxMemory, the operator raises it up to that"
     if shortage.role == DRIVER and _limit_in_template(pod):
         return f"it is not raised, since {field}.podTemplate sets the limit: leave that out"
-    if mebibytes(pod.memory if raised is None else raised.memory) < mebibytes(pod.max_memory):
-        when = f"the annotation {Annotation.PAUSED} is gone" if paused else "it runs out again"
+    worth = LEAST if shortage.predicted else 1
+    if mebibytes(pod.memory if raised is None else raised.memory) + worth <= mebibytes(pod.max_memory):
+        again = f"it runs out, or {PAUSE // timedelta(hours=1)} hours after the last raise"
+        when = again if shortage.predicted else "it runs out again"
+        when = f"the annotation {Annotation.PAUSED} is gone" if paused else when
         return f"it is raised, up to {field}.maxMemory, {pod.max_memory}, once {when}"
     return f"it is not raised beyond {field}.maxMemory, {pod.max_memory}: raise that"
 
@@ -157,7 +186,7 @@ def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, 
     memory, heap = (pod.memory, pod.memory) if before is None else (before.memory, before.heap)
     had, most = mebibytes(memory), mebibytes(pod.max_memory)
     more = min(max(math.ceil(had * FACTOR), had + LEAST), most)
-    if more <= had:
+    if more <= had or (found.predicted and more < had + LEAST):  # which a restart of a healthy driver is not worth
         return None
     full = found.what is MemoryShortage.HEAP
     part = _PARTS[found.role]
@@ -170,6 +199,7 @@ def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, 
         raises=1 if before is None else before.raises + 1,
         time=format_time(now),
         reason=found.what,
+        predicted=found.predicted,
         message=message,
     )
 

@@ -16,7 +16,8 @@ from ..observation import Observation, Stage
 from ..shape import Bounds, Shape, Vector
 from .batch_model import BatchModel
 from .cost_fit import BATCH_NOISE, Equations, Fit, fit_logs, prior_fit
-from .costs import NAMES, PRIOR, parts, prior_precision
+from .cost_prior import CostPrior, KnownCosts, expected
+from .costs import NAMES, parts
 from .partials import ObservedPartials, Partials, learn
 from .record_sizes import sizes_of
 from .skew import Skew, hot_share
@@ -40,6 +41,9 @@ _FEW_PLANS = {1: 3.6, 2: 2.9, 3: 1.8}
 The fit trusts the model, and what the model leaves out shows only in other plans. With these, 90 % intervals hold
 88 % or more of the points of each of the jobs that ``bench.scaling.prediction.TUNED`` names.
 """
+
+_WITH_PRIOR = 2.2
+"""The largest of these factors for a job that begins with the costs of another: see ``bench.scaling.donors``."""
 
 _TASK_ROUNDING = 0.01
 """Number of tasks by which rounding may lift a mean above the plan's tasks."""
@@ -70,15 +74,20 @@ class _Remembered:
 class Calibration:
     """Observations of one job, and the costs that explain them."""
 
-    def __init__(self, bounds: Bounds, state_partitions: int) -> None:
+    def __init__(self, bounds: Bounds, state_partitions: int, prior: CostPrior | None = None) -> None:
+        """Begin without observations; ``prior`` is what is expected of the costs, by default those of a typical job.
+
+        It is dropped once the job's own batches contradict it.
+        """
         self._bounds = bounds
         self._state_partitions = state_partitions
-        self._prior, self._precision = np.log(list(PRIOR.values())), prior_precision()
+        self._prior = prior
         self._parts = parts(bounds.dedicated)
         self._remembered: OrderedDict[Shape, deque[_Remembered]] = OrderedDict()
         self._newest: _Remembered | None = None
         self._fitted: _Remembered | None = None
-        self._start = self._prior
+        self._start, _ = expected(prior)
+        self._known: KnownCosts | None = None
         self._model: BatchModel | None = None
 
     @property
@@ -108,6 +117,11 @@ class Calibration:
         """Numbers of executors that the remembered batches ran on."""
         return frozenset(shape.executors for shape in self._remembered)
 
+    @property
+    def known(self) -> KnownCosts | None:
+        """The costs as last fitted; None before the first fit. It is safe to read from another thread."""
+        return self._known
+
     def model(self) -> BatchModel:
         """Return the current model; without observations it is the prior.
 
@@ -132,11 +146,14 @@ class Calibration:
         return _unlike(newest.seen, fitted.seen)
 
     def save(self) -> dict[str, Any]:
-        """Return all remembered observations in JSON types, oldest first."""
-        return {"observations": [asdict(one) for one in self._all()]}
+        """Return all remembered observations in JSON types, oldest first, and the prior if it is of another job."""
+        prior = {} if self._prior is None else {"prior": self._prior.save()}
+        return {"observations": [asdict(one) for one in self._all()]} | prior
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Continue from what ``save`` returned."""
+        self._prior = CostPrior.restored(saved["prior"]) if "prior" in saved else None  # earlier versions had none
+        self._start, _ = expected(self._prior)
         for one in saved["observations"]:
             self._remember(_Remembered(one["number"], one["first"], _observation(one["seen"])))
 
@@ -157,17 +174,34 @@ class Calibration:
     def _fit(self) -> BatchModel:
         remembered = self._all()
         seen = [one.seen for one in remembered]
+        prior, precision = expected(self._prior)
         if not seen:
-            return self._build(prior_fit(self._prior, self._precision), _SCATTER, seen)
+            return self._build(prior_fit(prior, precision), _SCATTER, seen)
         age = np.array([remembered[-1].number - one.number for one in remembered])
         after_change = np.array([_AFTER_CHANGE if one.first else 1.0 for one in remembered])
         weights = np.maximum(0.5 ** (age / _HALF_LIFE), _MIN_WEIGHT) * after_change
         equations = Equations(seen, self._parts, self._bounds.executor_cores, self._state_partitions)
         start, of_residuals = equations.raised(self._start), equations.weights(weights)
-        fit = fit_logs(equations.residuals, of_residuals, self._prior, self._precision, start)
+        fit = fit_logs(equations.residuals, of_residuals, prior, precision, start)
+        if self._prior is not None and self.ready and self._prior.is_contradicted(fit.logs):
+            self._prior = None
+            self._start, _ = expected(None)
+            return self._fit()
         self._start = fit.logs
         scatter, wider = _scatter(*equations.batch_errors(fit), weights)
-        return self._build(Fit(fit.logs, fit.factor * wider), scatter, seen)
+        fit = Fit(fit.logs, fit.factor * wider)
+        self._known = self._as_known(fit, len(seen))
+        return self._build(fit, scatter, seen)
+
+    @property
+    def _few_plans(self) -> float:
+        factor = _FEW_PLANS.get(len(self._remembered), 1.0)
+        return factor if self._prior is None else min(factor, _WITH_PRIOR)
+
+    def _as_known(self, fit: Fit, observations: int) -> KnownCosts:
+        deviations = np.linalg.norm(fit.factor, axis=1) * self._few_plans
+        of_costs = tuple(fit.logs.tolist()), tuple(deviations.tolist())
+        return KnownCosts(*of_costs, len(self._remembered), observations, self._bounds.dedicated)
 
     def _build(self, fit: Fit, scatter: float, seen: Sequence[Observation]) -> BatchModel:
         values = np.exp(fit.logs)
@@ -190,7 +224,7 @@ class Calibration:
             dedicated=pod_seconds(seen),
             keys=last_keys(seen),
             sizes=sizes_of(alike),
-            few_plans=_FEW_PLANS.get(len(self._remembered), 1.0),
+            few_plans=self._few_plans,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Mapping
@@ -20,8 +21,11 @@ HARM = 1.03
 LEAST_JUDGED_GAIN = 0.1
 """Predicted gain, as a share of the batch time, below which a step is not judged, because noise would decide."""
 
-SIMILAR, LOWER = 1.25, 0.9
-"""Ratios of a load's rate to an earlier one up to which it is no larger, and below which it is clearly lower."""
+SIMILAR, LOWER = 1.25, 0.97
+"""Ratios of a load's rate to an earlier one up to which it is no larger, and below which it is lower."""
+
+_LATE_SECONDS = 6.0
+"""Seconds of late batches until added executors are there, before any were counted."""
 
 
 @dataclass(frozen=True)
@@ -155,15 +159,24 @@ class Failure:
 
 @dataclass(frozen=True)
 class TooFew:
-    """A number of ``executors`` that was too few for ``rate`` records per second; remembered until ``until``."""
+    """A ``count`` of executors, or of replicas in pods of their own, that was too few for ``rate`` records per second.
 
-    executors: int
+    It is remembered until ``until``.
+    """
+
+    count: int
     rate: float
     until: float
     times: int
 
+    @staticmethod
+    def from_json(saved: Mapping[str, Any]) -> TooFew:
+        """Return what ``asdict`` turned into a mapping; earlier versions had a count of executors alone."""
+        others = {name: value for name, value in saved.items() if name != "executors"}
+        return TooFew(**({"count": saved["executors"]} | others if "executors" in saved else others))
+
     def like(self, rate: float) -> bool:
-        """Return whether they may be too few for ``rate`` too, because it is not clearly lower."""
+        """Return whether they are too few for ``rate`` too, because it is not lower."""
         return rate > self.rate * LOWER
 
 
@@ -200,36 +213,42 @@ class ChangeMemory:
         self.shortage: Shortage | None = None
         self.failures: deque[Failure] = deque(maxlen=_MOST_REMEMBERED)
         self.too_few: deque[TooFew] = deque(maxlen=_MOST_REMEMBERED)
+        self.too_few_replicas: deque[TooFew] = deque(maxlen=_MOST_REMEMBERED)
         self._tried: dict[int, float] = {}
         self._startups: deque[float] = deque(maxlen=_MOST_REMEMBERED)
-        self._downtimes: deque[float] = deque(maxlen=_MOST_REMEMBERED)
+        self._late: deque[float] = deque(maxlen=_MOST_REMEMBERED)
         self._short_since: float | None = None
+        self._whole = math.inf  # batches since executors that were missing are there
         self._most_ready = 0
         self._complete = True
         self._batches = 0
-        self._lost = 0.0
+        self._late_now = 0.0
         self._after: list[tuple[float, float]] = []
 
     def begin(self, change: Change) -> None:
         """Record that a change is being made."""
+        again = self.change is not None and self.change.adds and change.adds and not self._after
+        self._late_now = self._late_now if again else 0.0  # for a second step before the first has shown its effect
         self.change = change
         self._short_since = None
         self._complete = False
-        self._batches, self._lost, self._after = 0, 0.0, []
+        self._batches, self._after = 0, []
 
     def were_too_few(self, executors: int, rate: float, now: float) -> None:
         """Remember that ``executors`` were too few for ``rate`` records per second."""
-        again = [one.times for one in self.too_few if one.executors >= executors and one.like(rate)]
-        times = 1 + max(again, default=0)
-        until = _until(now, TOO_FEW_SECONDS, times)
-        self.too_few.append(TooFew(executors, rate, until, times))
+        _remember(self.too_few, executors, rate, now)
+
+    def were_too_few_replicas(self, replicas: int, rate: float, now: float) -> None:
+        """Remember that ``replicas`` in pods of their own were too few for ``rate`` records per second."""
+        _remember(self.too_few_replicas, replicas, rate, now)
 
     def follow(self, now: float, shape: Shape, ready: int, pending_since: float | None, patience: float) -> None:
         """Record how many executors are ready; those that should leave are waited for at most ``patience`` seconds."""
         if self.change is not None and shape != self.change.after:  # not carried out, or changed by someone else
             self.change, self._complete = None, True
-            self._batches, self._lost, self._after = 0, 0.0, []
+            self._batches, self._late_now, self._after = 0, 0.0, []
         if ready >= shape.executors:
+            self._whole = self._whole if self._short_since is None else 0
             self._short_since = None
         elif self._short_since is None:
             self._short_since, self._most_ready = now if pending_since is None else min(now, pending_since), ready
@@ -251,26 +270,29 @@ class ChangeMemory:
     ) -> ChangeOutcome | None:
         """Record batches; return the outcome of the last change once ``judged`` batches after its ``grace`` are over.
 
-        The time that earlier batches take beyond what they should under either plan is the downtime of the change.
+        The time of late batches until then is counted.
         """
         if seen.idle:  # nothing can be learned of a change without batches, and nothing is gained by waiting for them
             self._batches = grace + judged if self._complete else self._batches
+            self._whole = math.inf if self._complete else self._whole
             return None
+        self._whole += seen.batches
         self._tried[seen.plan.executors] = now
         change = self.change
         if change is None or self._batches >= grace + judged:
             return None
-        if self._batches < grace and change.expected is not None:
-            slower = max(line.at(seen.rows) for line in change.expected)
-            self._lost += max(seen.seconds - slower, 0.0) * seen.batches
+        self._late_now += seen.batches * seen.seconds if seen.seconds > seen.interval else 0.0
         if not self._complete:
             return None
         self._batches += seen.batches
         if self._batches > grace:
             self._after.append((seen.rows, seen.seconds))
-        if self._batches < grace + judged or change.expected is None:
+        if self._batches < grace + judged:
             return None
-        self._downtimes.append(self._lost)
+        if change.adds and change.planned is not None and change.before.executors:  # it was for a load that rose
+            self._late.append(self._late_now)
+        if change.expected is None:
+            return None
         rows = statistics.median(rows for rows, _ in self._after)
         without, predicted = (line.at(rows) for line in change.expected)
         observed = statistics.median(seconds for _, seconds in self._after)
@@ -278,8 +300,12 @@ class ChangeMemory:
         return self.outcome
 
     def settled(self, batches: int) -> bool:
-        """Return whether the last change is complete and ``batches`` batches have passed since."""
-        return self.change is None or (self._complete and self._batches >= batches)
+        """Return whether the last change is complete and ``batches`` batches have passed, all executors being there.
+
+        After some were lost and others have come, batches are long for a while, which says nothing of the plan.
+        """
+        changed = self.change is None or (self._complete and self._batches >= batches)
+        return changed and self._whole >= batches
 
     def tried(self, now: float) -> list[int]:
         """Return the numbers of executors that batches ran on within ``TRIED_SECONDS``."""
@@ -289,7 +315,19 @@ class ChangeMemory:
     def too_few_for(self, rate: float, now: float) -> TooFew | None:
         """Return the most executors known to be too few for ``rate`` records per second; None if no number is."""
         known = [one for one in self.too_few if now < one.until and one.like(rate)]
-        return max(known, key=lambda one: one.executors, default=None)
+        return max(known, key=lambda one: one.count, default=None)
+
+    def capacity(self, shape: Shape, present: Shape, now: float) -> float:
+        """Return the records per second from which on a plan is known to have too few of something, or infinity.
+
+        Only what it has less of than the ``present`` plan counts.
+        """
+        fewer: list[tuple[TooFew, int]] = []
+        if shape.executors < present.executors:
+            fewer += [(one, shape.executors) for one in self.too_few]
+        if shape.replicas < present.replicas:
+            fewer += [(one, shape.replicas) for one in self.too_few_replicas]
+        return min((one.rate * LOWER for one, few in fewer if now < one.until and one.count >= few), default=math.inf)
 
     @property
     def startup(self) -> float:
@@ -297,9 +335,9 @@ class ChangeMemory:
         return statistics.quantiles(self._startups, n=4)[2] if len(self._startups) > 1 else STARTUP_SECONDS
 
     @property
-    def downtime(self) -> float:
-        """Seconds of processing that a change costs: the median of the last changes."""
-        return statistics.median(self._downtimes) if self._downtimes else 0.0
+    def late_seconds(self) -> float:
+        """Seconds of late batches until added executors are there: the mean of the last times, and one before them."""
+        return statistics.fmean([_LATE_SECONDS, *self._late])
 
     def failed(self, outcome: ChangeOutcome, now: float) -> None:
         """Remember that a step did not help."""
@@ -327,14 +365,16 @@ class ChangeMemory:
             "shortage": self.shortage and asdict(self.shortage),
             "failures": [asdict(one) for one in self.failures],
             "too_few": [asdict(one) for one in self.too_few],
+            "too_few_replicas": [asdict(one) for one in self.too_few_replicas],
             "tried": [list(pair) for pair in self._tried.items()],
             "startups": list(self._startups),
-            "downtimes": list(self._downtimes),
+            "late": list(self._late),
             "short_since": self._short_since,
+            "whole": None if math.isinf(self._whole) else self._whole,
             "most_ready": self._most_ready,
             "complete": self._complete,
             "batches": self._batches,
-            "lost": self._lost,
+            "late_now": self._late_now,
             "after": [list(pair) for pair in self._after],
         }
 
@@ -344,13 +384,21 @@ class ChangeMemory:
         self.outcome = ChangeOutcome.from_json(saved["outcome"]) if saved["outcome"] else None
         self.shortage = Shortage(**saved["shortage"]) if saved["shortage"] else None
         self.failures.extend(map(Failure.from_json, saved["failures"]))
-        self.too_few.extend(TooFew(**one) for one in saved["too_few"])
+        self.too_few.extend(map(TooFew.from_json, saved["too_few"]))
+        self.too_few_replicas.extend(map(TooFew.from_json, saved.get("too_few_replicas", ())))
         self._tried = dict(saved["tried"])
         self._startups.extend(saved["startups"])
-        self._downtimes.extend(saved["downtimes"])
+        self._late.extend(map(float, saved.get("late", ())))  # which earlier versions have not saved
         self._short_since, self._most_ready = saved["short_since"], saved["most_ready"]
-        self._complete, self._batches, self._lost = saved["complete"], saved["batches"], saved["lost"]
+        whole = saved.get("whole")  # which earlier versions have not saved
+        self._whole = math.inf if whole is None else float(whole)
+        self._complete, self._batches, self._late_now = saved["complete"], saved["batches"], saved.get("late_now", 0.0)
         self._after = [(rows, seconds) for rows, seconds in saved["after"]]
+
+
+def _remember(known: deque[TooFew], count: int, rate: float, now: float) -> None:
+    times = 1 + max((one.times for one in known if one.count >= count and one.like(rate)), default=0)
+    known.append(TooFew(count, rate, _until(now, TOO_FEW_SECONDS, times), times))
 
 
 def _until(now: float, seconds: float, times: int) -> float:

@@ -207,8 +207,7 @@ _WAITING: dict[Reason | Guard, str] = {
     Guard.CALIBRATING: "there are too few observations to predict",
     Guard.UNCERTAIN: "the prediction is too wide to release cores",
     Guard.SCALE_IN_DELAYED: "cores are released only if less has been enough for longer",
-    Guard.SCALE_IN_LIMITED: "releasing cores would not pay for the change yet",
-    Guard.FLAPPING: "executors that were just added are not released so soon",
+    Guard.FLAPPING: "fewer did not suffice at this load",
     Guard.SCALE_IN_PAUSED: "scaling in is paused",
 }
 

@@ -91,8 +91,8 @@ def _least(bounds: Bounds, memory: ChangeMemory, situation: Situation, rate: flo
     yield Limit(Guard.SCALE_IN_LIMITED, fewest, why)
     too_few = memory.too_few_for(rate, situation.now)
     if too_few is not None:
-        why = f"{counted(too_few.executors)} did not suffice at {too_few.rate:,.0f} records/s"
-        yield Limit(Guard.FLAPPING, too_few.executors + 1, why)
+        why = f"{counted(too_few.count)} did not suffice at {too_few.rate:,.0f} records/s"
+        yield Limit(Guard.FLAPPING, too_few.count + 1, why)
     if situation.scale_in_paused:
         yield Limit(Guard.SCALE_IN_PAUSED, present, "scaling in is paused")
 

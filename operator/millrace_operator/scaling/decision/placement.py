@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..batch_time.calibration import Calibration
+from ..batch_time.cost_prior import CostPrior
 from ..observation import Answer
 from ..seasons import Seasons
 from ..shape import Bounds, Shape
@@ -124,19 +125,25 @@ class PlacedScaler:
         partitions: int,
         subject: str,
         seasons: Seasons | None = None,
+        prior: CostPrior | None = None,
     ) -> None:
         """Scale within the bounds of either placement a job whose state has ``partitions`` partitions.
 
         ``subject`` names what the placement is decided for: what was decided for another one is not restored.
-        ``seasons`` is what was learned of the load before.
+        ``seasons`` is what was learned of the load before, and ``prior`` what is expected of the costs Inline.
         """
         self.settings = settings
         self._bounds = {False: inline, True: dedicated}
         self._partitions = partitions
-        self._scaler = Scaler(settings, inline, partitions, seasons=seasons)
+        self._scaler = Scaler(settings, inline, partitions, Calibration(inline, partitions, prior), seasons)
         self._kept = Calibration(dedicated, partitions)
         self._meters = {False: CostMeter(), True: CostMeter()}
         self._progress = _PlacementState(subject)
+
+    @property
+    def calibration(self) -> Calibration:
+        """What has been learned of the job where its replicas are now."""
+        return self._scaler.calibration
 
     @property
     def seasons(self) -> Seasons:

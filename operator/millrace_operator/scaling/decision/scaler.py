@@ -250,6 +250,8 @@ class Scaler:
             memory.ran_short(after.executors, decision.time)
         elif inputs is not None and after.executors > before.executors and complete:
             memory.were_too_few(before.executors, load, decision.time)
+        elif inputs is not None and self._adds_pods(before, after) and complete:
+            memory.were_too_few_replicas(before.replicas, load, decision.time)
         expected = None
         predictable = complete and self._learned.calibration.ready and after.executors > 0
         if inputs is not None and inputs.batches_at_arrival and predictable:
@@ -257,6 +259,11 @@ class Scaler:
         undoes = decision.reason is Reason.UNDONE
         planned = None if inputs is None else inputs.demand
         memory.begin(Change(decision.time, before, after, rate, expected, undoes, planned, foreseen))
+
+    def _adds_pods(self, before: Shape, after: Shape) -> bool:
+        """Return whether pods of replicas are added, and not in place of executors."""
+        more = self.bounds.cores(after) > self.bounds.cores(before)
+        return self.bounds.dedicated and after.replicas > before.replicas and more
 
     def _expected(self, reason: Reason | Guard, before: Shape, after: Shape, inputs: Inputs) -> tuple[Line, Line]:
         """Predict batch times without and with a change, scaled by the model's present error."""

@@ -43,6 +43,9 @@ SPEEDUP = 0.7
 TRIAL_MARGIN = 0.05
 """Margin below the required mean W that the usual effect of cores has to reach, because some jobs gain less."""
 
+_RATES = 8
+"""Rates between which the capacity of a plan is interpolated."""
+
 _WORTH = 0.1
 """Percent by which 1 % more cores must shorten batches, when no plan makes them short enough."""
 
@@ -162,6 +165,18 @@ class Search:
             found = Forecast(found.plan, network, network, max(found.high, network), NETWORK)
         limited = self._busy is not None and self._busy[index] > found.utilization
         return replace(found, bottleneck=REPLICAS) if limited else found
+
+    def capacity(self, index: int, target: float, highest: float) -> float:
+        """Return the records per second, between those of the need and ``highest``, at which W reaches ``target``.
+
+        It is either end if W of the candidate is above or below that in all of it.
+        """
+        load, rate = self.need.load, self.need.rate
+        rates = np.linspace(rate, max(highest, rate), _RATES)
+        seconds = self._model.seconds(self.shapes[index], (rates * load.interval).tolist()).seconds
+        other = max(float(self.network[index]), float(self._busy[index]) if self._busy is not None else 0.0)
+        utilization = np.maximum(seconds * self._bias / load.interval, other * rates / rate)
+        return float(np.interp(target, np.maximum.accumulate(utilization), rates))
 
     def why_unfit(self, index: int) -> str:
         """Return why a candidate does not fit, with the numbers."""

@@ -10,13 +10,16 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from ..batch_time.batch_model import BatchLoad
-from ..shape import Bounds, Range, Shape
+from ..shape import Bounds, Range, Shape, Vector
 from ..zones import MARGIN, LoadDriver, Zone
-from .changes import LOWER, Change, ChangeOutcome
+from .changes import Change, ChangeOutcome
 from .decision import Decision, Inputs, Reason, Situation
 from .learned import Learned
 from .limits import Limits, counted, quota_limit
+from .release import Release, cost_of_return, spared
 from .search import ALIKE, Mask, Need, Search, predicted
 from .settings import Guard, Settings
 
@@ -175,16 +178,14 @@ CAUTION_OUT, CAUTION_FAR = 0.5, 1.0
 ``CAUTION_FAR`` is for scaling in, and for a load that has jumped away from all that recent batches ran under.
 """
 
-SOON, STEADY, LONG = 2, 4, 20
-"""Multiples of ``scale_in_delay`` for which the last change has an effect on the next one.
+SOON = 2
+"""Multiple of ``scale_in_delay`` within which a second scale-out means that the first one was too small."""
 
-Within ``SOON``, a second scale-out means that the first one was too small. For ``STEADY``, added executors stay under a
-load that is not clearly lower now. For ``LONG``, a plan that is too large by less than ``SMALL`` stays under such a
-load.
-"""
+RELEASES = 8
+"""Most releases that are weighed."""
 
 SMALL = 0.3
-"""Share of the cores that is not worth a change while demand falls, or a second change soon after one."""
+"""Share of the cores that is not worth a change while demand falls."""
 
 
 def scale_out(case: Case) -> Decision:
@@ -249,8 +250,8 @@ def _likeliest(case: Case, search: Search, likely: Mask) -> int | None:
 def scale_in(case: Case) -> Decision:
     """Decide on the cheapest plan that would have been enough for the largest recent demand, with a margin.
 
-    The margin keeps the smaller plan from being too small at once. Nothing is released if the saving would not repay
-    the downtime of the change within the time for which less has been enough.
+    The margin keeps the smaller plan from being too small at once. Of such plans, the one is chosen whose release saves
+    most, and none if taking the executors back would cost more (``release``).
 
     While demand still falls, only a release that saves much is made, so that there is not one step after another. If it
     has fallen to less than half within that time, the fall is soon over, and one step is enough.
@@ -259,30 +260,65 @@ def scale_in(case: Case) -> Decision:
     """
     if case.largest is None:
         return case.stay(Guard.SCALE_IN_DELAYED)
-    change, delay = case.last_change, case.settings.scale_in_delay
-    steady = change is not None and case.largest > change.load * LOWER and case.on(Guard.FLAPPING)
-    if steady and case.added and case.since_change < STEADY * delay:
-        return case.stay(Guard.FLAPPING)
     search = case.search(Range(1, case.situation.plan.executors), case.largest, case.settings.step / 2, CAUTION_FAR)
     certain = _certain(case, search)
     wanted = search.cheapest(certain, case.drivers)
     if wanted is None:
         unsure = (search.likely & (search.cores < search.cores[0])).any()
         return _explained(case.stay(Guard.UNCERTAIN if unsure else Reason.STABLE), case, search, 0)
-    best = search.cheapest(certain & case.limits.allowed(search.shapes), case.drivers)
+    allowed: Mask = certain & case.limits.allowed(search.shapes)
+    best = search.cheapest(allowed, case.drivers)
     if best is None:
         limit = case.limits.broken(search.shapes[wanted])
         return _explained(case.stay(limit.guard if limit else Reason.STABLE), case, search, 0, wanted)
+    guard, detail = None, ""
+    if case.on(Guard.FLAPPING) and not case.at_rest:
+        release = _best_release(case, search, allowed)
+        if release is None or release.gain <= 0:
+            return _explained(case.stay(Guard.FLAPPING, str(release or "")), case, search, 0)
+        if release.candidate != best:
+            guard, detail = Guard.FLAPPING, "fewer would be needed again too soon"
+        best = release.candidate
     saved = 1 - search.cores[best] / search.cores[0]
     sudden = case.inputs.arrival < case.largest / 2
     if case.falling and (saved < SMALL or sudden) and not case.at_rest:
         return _explained(case.stay(Guard.SCALE_IN_DELAYED), case, search, best)
-    if steady and case.since_change < LONG * delay and saved < SMALL:
-        return _explained(case.stay(Guard.FLAPPING), case, search, best)
-    underused_for = case.learned.demand.underused_for(case.situation.now)
-    if case.on(Guard.SCALE_IN_LIMITED) and saved * max(underused_for, delay) <= case.learned.memory.downtime:
-        return _explained(case.stay(Guard.SCALE_IN_LIMITED), case, search, best)
-    return _explained(case.move(search.shapes[best], Reason.SCALE_IN), case, search, best, wanted)
+    decision = replace(case.move(search.shapes[best], Reason.SCALE_IN, detail), guard=guard)
+    return _explained(decision, case, search, best, wanted)
+
+
+def _best_release(case: Case, search: Search, allowed: Mask) -> Release | None:
+    """Return the release that saves most in the long run, of the best plans with each number of cores.
+
+    None if all of them are known to be too small.
+    """
+    memory, now, lately = case.learned.memory, case.situation.now, case.learned.seasons.lately
+    rates = lately.closed
+    highest = float(np.nanmax(rates, initial=search.need.rate))
+    cost = cost_of_return(case.settings.costs, memory.late_seconds)
+    delay = case.settings.scale_in_delay
+    quiet = case.learned.demand.underused_for(now) - delay
+    releases = []
+    for cores in _some(np.unique(search.cores[allowed])):
+        plan = search.cheapest(allowed & (search.cores == cores), case.drivers)
+        if plan is None:
+            continue
+        capacity = search.capacity(plan, case.settings.target, highest)
+        capacity = min(capacity, memory.capacity(search.shapes[plan], case.situation.plan, now))
+        if capacity < search.need.rate:
+            continue
+        found = spared(rates, lately.width, capacity, delay).at_least(quiet)
+        executors = float(search.cores[0] - cores) / case.bounds.executor_cores
+        releases.append(Release(plan, executors, found, cost))
+    return max(releases, key=lambda release: release.gain, default=None)
+
+
+def _some(cores: Vector) -> Vector:
+    """Return at most ``RELEASES`` of the numbers of cores, at about equal ratios: each takes a prediction."""
+    if len(cores) <= RELEASES:
+        return cores
+    some: Vector = cores[np.unique(np.geomspace(1, len(cores), RELEASES).round().astype(int)) - 1]
+    return some
 
 
 def _certain(case: Case, search: Search) -> Mask:
