@@ -159,7 +159,8 @@ def batch_report(
     workers = [worker for note in notes for worker in note.get("workers", ())]
     replicas = [replica for note in notes for replica in note.get("replicas", [note])]
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
-    pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
+    moved = [source["endOffset"] for source in progress["sources"] if _has_moved(source)]  # others have an older plan
+    pin = next((Pin.from_json(end["pin"]) for end in (*moved, *ends) if "pin" in end), None)
     taken = _taken(progress)
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
     state = progress["stateOperators"]

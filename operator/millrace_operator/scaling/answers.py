@@ -180,11 +180,14 @@ class AnswerReader:
         return NoAnswer(NoAnswerReason.COUNTER_RESET, f"{name} went down from {before:g} to {after:g}")
 
     def _other_executors(self, base: _Base, answer: Answer) -> NoAnswer | None:
-        """Start over if executors came or went under one epoch: batches have to start and end with the same ones."""
-        for name in ("executors", "parallelism", "replicas", "interval_seconds"):
+        """Start over if executors came or went under one epoch: batches have to start and end with the same ones.
+
+        A batch with other tasks began after the driver had seen that; so did those that follow it.
+        """
+        for name in ("executors", "interval_seconds", "parallelism", "replicas"):
             before, after = getattr(base.answer, name), getattr(answer, name)
             if before != after:
-                self._begin(answer)
+                self._begin(answer, whole=name in ("parallelism", "replicas"))
                 return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} went from {before:g} to {after:g}")
         return None
 

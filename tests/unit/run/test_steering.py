@@ -11,7 +11,7 @@ from millrace_jobs.partitioners import registry
 from millrace_jobs.plan.control import Pin, read_control
 from millrace_jobs.plan.policies import state_text
 from millrace_jobs.queries.execution import RoutingMode
-from millrace_jobs.run.steering import Steering
+from millrace_jobs.run.steering import REPLICA_RECORDS, Steering
 from millrace_jobs.session import ExecutorState
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -177,7 +177,7 @@ def adapting(steer, tmp_path):
         pin = read_control(tmp_path / "control.json").pin
         return pin.epoch, pin.workers, pin.replicas
 
-    tasks.plan_changes = lambda: steering.plan_changes
+    tasks.steering, tasks.learn_from = steering, steering.learn_from
     return tasks
 
 
@@ -189,7 +189,7 @@ def test_while_executors_are_missing_batches_need_no_other_wave_of_tasks(adaptin
     assert not adapting.changed
     assert adapting(6) == (1, 24, 12)
     assert adapting.changed
-    assert (adapting.plan_changes(), messages) == (0, [])  # it is the same plan
+    assert (adapting.steering.plan_changes, messages) == (0, [])  # it is the same plan
 
 
 def test_tasks_that_leave_cores_idle_are_as_planned_as_long_as_they_need_no_other_wave(adapting):
@@ -198,8 +198,31 @@ def test_tasks_that_leave_cores_idle_are_as_planned_as_long_as_they_need_no_othe
 
 
 def test_a_new_plan_begins_with_the_executors_that_are_there(adapting):
-    adapting(4, plan(1))
+    adapting(6, plan(1))
     assert adapting(4, plan(2, parallelism=12)) == (2, 8, 8)
+
+
+def test_until_all_executors_have_come_after_a_start_tasks_are_as_planned(adapting):
+    assert [adapting(1, plan(1)), *map(adapting, (3, 6, 5))] == [(1, 24, 12), (1, 24, 12), (1, 24, 12), (1, 20, 10)]
+
+
+def test_replicas_that_are_needed_to_read_what_waits_stay(adapting):
+    adapting(6, plan(1))
+    adapting.learn_from(replace(report(1), rows=11 * REPLICA_RECORDS, waiting=1, bytes=11 * REPLICA_RECORDS))
+    assert adapting(3) == (1, 12, 12)
+    adapting.learn_from(replace(report(2), rows=7 * REPLICA_RECORDS, waiting=1, bytes=7 * REPLICA_RECORDS))
+    assert adapting(3) == (1, 12, 8)
+
+
+def test_a_loss_of_executors_is_no_change_of_plan_to_the_limit_of_batches(adapting):
+    """With each plan, costs are learned again, and tried with batches of other sizes."""
+    adapting(6, plan(1))
+    pins = [Pin(1, "hash", 12, 24), Pin(1, "hash", 10, 20)]
+    keys = []
+    for number in range(6):
+        adapting.learn_from(replace(report(number), pin=pins[number % 2]))
+        keys.append(adapting.steering._admission._plan)
+    assert set(keys) == {("hash", 12, 24)}
 
 
 @pytest.mark.parametrize("ready", [0, 7])

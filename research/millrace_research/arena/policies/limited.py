@@ -6,8 +6,9 @@ the ellipsoid method finds the prices at which the limits hold (Lagrangian relax
 and leaves out the same; parallelism and replicas change freely. The prices also prove what any run within the limits
 needs at least.
 
-Executors that are lost are foreseen by nobody who knows the load. Until one is replaced, a batch is late that would be
-late with one executor fewer, so that each batch counts as the share of it that is expected to be late.
+Whoever knows the load does not foresee which executors are lost. Until one is replaced, a batch is late that would be
+late with one executor fewer, so that each batch counts as the share of it that is expected to be late. What is proven
+then holds on average.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def limited(batches: Batches, limits: ChangeLimits) -> tuple[LimitedRun, float]:
     prices = _Prices(batches)
     best = prices.constant(len(batches.executors) - 1)
     if not best.within(limits):
-        raise ValueError(f"{best.counts.late} batches are late on the most executors: allow more than {limits.late:g}")
+        raise ValueError(
+            f"{best.counts.late:g} batches are late on the most executors: allow more than {limits.late:g}"
+        )
     # At prices above twice these, the most executors throughout cost less than any run that breaks a limit.
     slack = np.array(limits) - np.array(best.counts)
     center = best.core_seconds / np.clip(slack, 0.5, None) / 2
