@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,12 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
 from millrace_api.model.deployment import Algorithm, Placement
 from millrace_api.model.plan import Plan
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.values import PositiveDuration
+from millrace_api.sql.parsed_query import parsed_sql
 from millrace_jobs.calibration.conductor import LEAST_BATCHES, Conductor
 from millrace_jobs.calibration.core_slots import CoreSlots
 from millrace_jobs.calibration.design import DesignedPlan, designed_plans
@@ -28,6 +29,7 @@ from millrace_jobs.calibration.turns import TurnSource, first_time, next_end
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.disk import process_folder
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
@@ -59,10 +61,6 @@ _MANY_LATE = 0.1
 Say = Callable[[str], None]
 
 
-class _NoRecordError(MillraceError):
-    """A source has no record yet."""
-
-
 class _DroppedResults(Sink):
     """A sink that has results computed, and drops them."""
 
@@ -82,30 +80,31 @@ class _CalibrationEndpoints(Endpoints):
     """The sources of the query, in turns, and the sink that drops results."""
 
     turn: Path
+    streams: Collection[str]
+    """The sources that are read in turns."""
+
     found_first_time: Callable[[int], None]
     """Takes the event time of the first records, in microseconds since 1970."""
 
     has_lookups = False
 
     def sources(self, spec: Spec, checkpoint: Checkpoint, workspace: Path) -> Mapping[str, Source]:
-        """Open the sources; those that stream wait for their turns."""
+        """Open the sources; the streams that the query reads wait for their turns."""
         try:
             opened = super().sources(spec, checkpoint, workspace)
-            for name, source in opened.items():
-                if spec.sources[name].kind not in _FILES:
-                    source.check_server()
-            streams = [name for name in opened if spec.sources[name].table is None]
-            self._require_records(spec, {name: opened[name] for name in streams})
-        except _NoRecordError:
-            raise
-        except MillraceError as error:
+        except TransientError as error:
             raise with_sample_hint(spec, error) from None
-        known = {name: _records_of(opened[name]) for name in streams}
+        for name, source in opened.items():
+            if spec.sources[name].kind not in _FILES:
+                _check_server(spec, name, source)
+        streams = {name: opened[name] for name in self.streams if name in opened}
+        self._require_records(spec, streams)
+        known = {name: _records_of(source) for name, source in streams.items()}
+        total = sum(count or 0 for count in known.values())
         found: dict[str, Source] = dict(opened)
-        for name in streams:
-            total = sum(count or 0 for count in known.values())
+        for name, source in streams.items():
             share = (known[name] or 0) / total if all(known.values()) and total else 1 / len(streams)
-            found[name] = TurnSource(opened[name], self.turn, share, again=_can_read_again(spec, name, opened[name]))
+            found[name] = TurnSource(source, self.turn, share, again=_can_read_again(spec, name, source))
         return found
 
     def _require_records(self, spec: Spec, streams: Mapping[str, Source]) -> None:
@@ -115,7 +114,9 @@ class _CalibrationEndpoints(Endpoints):
             start = source.initial()
             if next_end(source, start, 1, 1) == start:
                 message = f"source {name} has no record yet, and a calibration run reads those that are there"
-                raise _NoRecordError(Problem(message, "let some thousands arrive"))
+                instead = "" if spec.sources[name].kind in _FILES else f", or {_sample_of(spec, name)}"
+                field = f"spec.sources.{name}.{spec.sources[name].kind}"
+                raise MillraceError(Problem(message, f"let some thousands arrive{instead}", field=field))
             watermark = spec.sources[name].watermark
             if watermark is not None and _can_read_again(spec, name, source):
                 found = first_time(source, watermark.column)
@@ -142,6 +143,21 @@ def _by_file(source: SourceSpec) -> SourceSpec:
     return source.model_copy(update={"files": source.files.model_copy(update={"max_files_per_batch": 1})})
 
 
+def streams_of(spec: Spec) -> list[str]:
+    """Return the sources that a query reads in turns: its streams, or tables that change if there is no stream.
+
+    A spec may have sources that its query does not read.
+    """
+    python = spec.query.python
+    if python is not None:
+        read = [name for name in spec.sources if python.source in (None, name)]
+    else:
+        tables = parsed_sql(spec).tables
+        read = [name for name in spec.sources if name.lower() in tables]
+    streams = [name for name in read if spec.sources[name].table is None]
+    return streams or [name for name in read if spec.sources[name].is_evolving]
+
+
 def _records_of(source: Source) -> int | None:
     """Return how many records a source has; None if that is not known, or it never ends."""
     start = source.initial()
@@ -150,7 +166,8 @@ def _records_of(source: Source) -> int | None:
     if ahead is not None:
         rows = int(ahead["row"]) - int(start["row"])
         return rows if rows < most else None
-    return source.most_records(start, source.latest(start, everything=True))
+    end = source.latest(start, everything=True)
+    return None if source.most_records(start, end) is None else source.lag(start)  # batches may have a limit
 
 
 def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
@@ -163,27 +180,49 @@ def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
     return column is not None and pa.types.is_timestamp(column.type)
 
 
+def _check_server(spec: Spec, name: str, source: Source) -> None:
+    """Ask the server of a source. Raises MillraceError, with what to write instead of what this machine cannot read."""
+    try:
+        source.check_server()
+    except MissingInputError:
+        raise
+    except MillraceError as error:
+        raise _hinted(error, spec, name, field=f"spec.sources.{name}.{spec.sources[name].kind}") from None
+
+
 def with_sample_hint(spec: Spec, error: MillraceError) -> MillraceError:
     """Return an error of a server's source with what to write instead; other errors stay as they are."""
     remote = {name: source.kind for name, source in spec.sources.items() if source.kind not in _FILES}
     named = [name for name in remote if name in str(error)]
     if not named and len(remote) < len(spec.sources):  # it may be about another source
         return error
-    name = next(iter(named or remote))
-    kind = remote[name]
-    hint = (
-        "where this machine does not reach it, write some thousands of its records to a file, and in a copy of the "
-        f"query, in place of {kind} of source {name}: files: {{path: sample.jsonl, format: json}}"
+    return _hinted(error, spec, next(iter(named or remote)))
+
+
+def _sample_of(spec: Spec, name: str) -> str:
+    return (
+        "write some thousands of its records to a file, and in a copy of the query, in place of "
+        f"{spec.sources[name].kind} of source {name}: files: {{path: sample.jsonl, format: json}}"
     )
-    return MillraceError(
-        *(replace(each, hint=f"{each.hint}; {hint}" if each.hint else hint) for each in error.problems)
+
+
+def _hinted(error: MillraceError, spec: Spec, name: str, field: str = "") -> MillraceError:
+    """Return an error of a source with one hint more, and with the source's field if it names none."""
+    hint = f"where this machine does not reach it, {_sample_of(spec, name)}"
+    problems = (
+        replace(each, hint=f"{each.hint}; {hint}" if each.hint else hint, field=each.field or field)
+        for each in error.problems
     )
+    found = type(error)(*problems)
+    found.failure = error.failure
+    return found
 
 
 @dataclass
 class _CalibrationPlatform(OneProcess):
     """This process, whose conductor makes the plans and hears of every batch."""
 
+    say: Say = lambda _: None
     conductor: Conductor | None = None
     partitions: int = 2
     slots: CoreSlots | None = None
@@ -193,6 +232,7 @@ class _CalibrationPlatform(OneProcess):
     """Cores that other processes have taken since the first batch."""
 
     clock: ProcessorClock | None = None
+    said: set[str] = field(default_factory=set)
     designed: Callable[[int], Sequence[DesignedPlan]] = lambda _: []
 
     @property
@@ -238,6 +278,12 @@ class _CalibrationPlatform(OneProcess):
         assert self.conductor is not None
         self.conductor.idle()
 
+    def waits(self, calls: Sequence[PendingCall]) -> None:
+        """Say once what the run waits for, or why it was started again."""
+        for reason in [call.reason for call in calls if call.reason not in self.said]:
+            self.said.add(reason)
+            self.say(f"waiting: {reason}")
+
     def close(self) -> None:
         """Give all cores back."""
         if self.slots is not None:
@@ -270,8 +316,9 @@ class CalibrationRun:
         self._query = query
         self._folder, _ = process_folder("millrace-calibrate-")
         turn = self._folder / "turn.json"
-        self._endpoints = _CalibrationEndpoints(turn, self._note_first_time)
         spec = query.spec
+        streams = streams_of(spec)
+        self._endpoints = _CalibrationEndpoints(turn, streams, self._note_first_time)
         bounds = spec.parallelism, spec.partitioner.replicas
         base = Plan.initial(spec, auto=Algorithm.NATIVE).model_copy(update={"placement": Placement.INLINE})
         delays = [each.watermark.delay.microseconds for each in spec.sources.values() if each.watermark is not None]
@@ -285,11 +332,13 @@ class CalibrationRun:
             end=lambda: self.job.stop(),
             clock=time.monotonic,
             delay=max(delays, default=0),
+            streams=frozenset(streams),
         )
         self._conductor.begin()
         deployed = spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
         partitions = min(deployed, max(2, _PARTITIONS_PER_CORE * cores))
         self._platform = _CalibrationPlatform(
+            say=say,
             conductor=self._conductor,
             partitions=partitions,
             designed=lambda cores: plans or designed_plans(cores, *bounds),
