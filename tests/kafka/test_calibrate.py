@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.kafka import Broker
-from lab.topics import admin, committed, fill, groups
+from lab.topics import PATIENCE, admin, committed, fill, groups
 from spark.cli import Project
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -43,6 +43,12 @@ def events(broker: Broker, topic: str, **more: Any) -> dict[str, Any]:
     return {"files": None, "kafka": {"bootstrapServers": broker.bootstrap, "topic": topic}, "format": "json", **more}
 
 
+def left_on(broker: Broker) -> tuple[list[str], list[str]]:
+    """The consumer groups, and the topics other than those that a broker makes for itself."""
+    topics = admin(broker).list_topics(timeout=PATIENCE).topics
+    return sorted(groups(broker)), sorted(name for name in topics if not name.startswith("__"))
+
+
 def test_a_stream_joined_with_a_table_is_measured_and_the_broker_is_left_as_it_was(
     broker: Broker, make_topic: Callable[..., str], project: Project
 ) -> None:
@@ -67,7 +73,7 @@ def test_a_stream_joined_with_a_table_is_measured_and_the_broker_is_left_as_it_w
     query = project.query(
         BY_ZONE, sources={"events": stream, "zones": table}, sink={"kafka": kafka | {"topic": out, "key": ["zone"]}}
     )
-    before = groups(broker), sorted(admin(broker).list_topics(timeout=60).topics)
+    before = left_on(broker)
     with project.start("calibrate", query, "--seconds", "20", "--rate", "500", "--format", "json") as command:
         result = command.finish()
         command.assert_gone()
@@ -77,7 +83,7 @@ def test_a_stream_joined_with_a_table_is_measured_and_the_broker_is_left_as_it_w
     assert len(report["plans"]) >= 2
     assert report["batch_records"][1] <= TRIPS  # the table's records are not among them
     assert not any("late" in note for note in report["notes"])
-    assert (groups(broker), sorted(admin(broker).list_topics(timeout=60).topics)) == before
+    assert left_on(broker) == before
     assert [committed(broker, topic) for topic in (out, dead)] == [[], []]
     assert not (project.folder / "checkpoint").exists()
     assert not list((project.folder.parent / "tmp").glob("millrace-calibrate-*"))
@@ -87,6 +93,12 @@ def test_a_topic_without_a_record_may_be_replaced_by_a_sample(broker: Broker, to
     query = project.query(COUNT, source=events(broker, topic))
     found = project.millrace("calibrate", query)
     found.assert_failed("source events has no record yet", "in place of kafka of source events: files: {path: sample")
+
+
+def test_a_topic_with_few_records_says_nothing_of_their_costs(broker: Broker, topic: str, project: Project) -> None:
+    fill(broker, topic, [{"at": at(n), "who": "a", "n": n} for n in range(5)])
+    found = project.millrace("calibrate", project.query(COUNT, source=events(broker, topic)))
+    found.assert_failed("query.yaml", "spec.sources.events.kafka", "source events has 5 records, too few to know")
 
 
 def test_a_topic_that_does_not_exist_is_named(broker: Broker, topic: str, project: Project) -> None:

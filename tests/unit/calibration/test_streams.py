@@ -1,7 +1,7 @@
 """Which sources of a query are read in turns."""
 
 from builders import a_query
-from millrace_jobs.calibration.calibrate import streams_of
+from millrace_jobs.calibration.calibration_endpoints import streams_of
 
 TRIPS = {"files": {"path": "data", "format": "csv"}, "schema": "at TIMESTAMP, cell STRING"}
 ZONES = TRIPS | {"watermark": {"column": "at", "delay": "0s"}, "table": {"keys": ["cell"]}}
