@@ -6,6 +6,7 @@ What it writes, ``pipeline.reader`` reads (``plan.control``). The session settin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from millrace_api.errors import MillraceError
@@ -18,7 +19,8 @@ from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
 from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
-from millrace_support.batch_cost import makespan
+from millrace_jobs.session import ExecutorState
+from millrace_support.batch_cost import fitted_tasks, makespan
 
 ONCE_INTERVALS = 10
 """Batch intervals that one batch may take in a ``once`` run, in which no user waits for single batches."""
@@ -59,6 +61,7 @@ class Steering:
         replayed: the batch that an earlier run began and did not finish.
         contents: returns the newest content of each static table that is read in the background.
         cores: returns the number of cores that run tasks now.
+        executors: returns the executors; None where tasks run in this process.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Steering:
         replayed: int | None = None,
         contents: Callable[[], Mapping[str, str]] = dict,
         cores: Callable[[], int] = lambda: 1,
+        executors: Callable[[], ExecutorState | None] = lambda: None,
     ) -> None:
         self.control = control
         self.loading = TableLoading(spec, once=once, replayed=replayed)
@@ -86,6 +90,9 @@ class Steering:
         self._require = require
         self._contents = contents
         self._cores = cores
+        self._executors = executors
+        self._slots = spec.executors.cores.slots
+        self._plan: tuple[Pin, int] | None = None  # with its executors
         self._pin: Pin | None = None
         self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
@@ -105,7 +112,7 @@ class Steering:
 
     @property
     def pin(self) -> Pin:
-        """The plan that was adopted last."""
+        """The plan that was adopted last, with the tasks that fit the executors that are there."""
         assert self._pin is not None
         return self._pin
 
@@ -117,8 +124,11 @@ class Steering:
     def follow_plan(self) -> bool:
         """Adopt a new plan, to be reported with the next instructions; keep the last one if it cannot be followed.
 
+        While executors of the plan are missing, as after a loss, batches have fewer tasks, so that they need no other
+        wave.
+
         Returns:
-            Whether a new plan was adopted.
+            Whether the next batch runs under a new plan, or with other tasks.
 
         Raises:
             MillraceError: the first plan cannot be followed.
@@ -133,15 +143,32 @@ class Steering:
                 raise
             self._watcher.message(f"the plan stays as it is: {error}")
             return False
-        if pin is None:
-            return False
+        if plan is None or pin is None:
+            return self._fit_tasks()
         if self._pin is not None:
             self.plan_changes += 1
             where = ", in processes of their own" if pin.is_dedicated else ""
             plan_text = f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}{where}, n={pin.workers}"
             self._news = f"{plan_text}, from the next batch on"
-        self._pin = pin
+        self._plan = pin, plan.executors
+        self._fit_tasks()
         return True
+
+    def _fit_tasks(self) -> bool:
+        """Fit the tasks of the plan to the executors that are there; return whether they are others than before.
+
+        Replicas in processes of their own place records ahead of batches, and so keep to the plan.
+        """
+        if self._plan is None:
+            return False
+        pin, wanted = self._plan
+        executors = None if pin.is_dedicated else self._executors()
+        if executors is not None:
+            planned, ready = wanted * self._slots, executors.ready * self._slots
+            workers, replicas = (fitted_tasks(tasks, planned, ready) for tasks in (pin.workers, pin.replicas))
+            pin = replace(pin, workers=workers, replicas=replicas)
+        before, self._pin = self._pin, pin
+        return pin != before
 
     def instruct_sources(self, *, draining: bool, closing_time: int | None) -> None:
         """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""

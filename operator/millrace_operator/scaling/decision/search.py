@@ -136,7 +136,7 @@ class Search:
         """Predict the candidates within ``executors``; batches take ``bias`` times what the model says."""
         enough = math.ceil(float(model.partitioner_load(np.ones(1), need.rate)[0]) / need.mean)
         self.shapes, self.need, self._bias = candidates(bounds, present, executors, enough), need, bias
-        self._model = model
+        self._model, self._bounds = model, bounds
         self._prediction = model.predict(self.shapes, need.load)
         factor = bias / need.load.interval
         self.middle, high = self._prediction.seconds * factor, self._prediction.most * factor
@@ -228,10 +228,14 @@ class Search:
         return self._lowest(np.flatnonzero(cheaper & (self.cores == self.cores[cheaper].max())).tolist())
 
     def _meanwhile(self, indices: list[int]) -> Vector:
-        """Return batch seconds with the candidates' parallelism and replicas, but only the present executors."""
-        executors = self.shapes[0].executors
-        shapes = [Shape(executors, self.shapes[i].parallelism, self.shapes[i].replicas) for i in indices]
+        """Return batch seconds under candidates with more executors than the present ones, before the others come."""
+        ready = self.shapes[0].executors
+        shapes = [replace(self._fitted(self.shapes[index], ready), executors=ready) for index in indices]
         return self._model.predict(shapes, self.need.load).seconds
+
+    def _fitted(self, shape: Shape, ready: int) -> Shape:
+        """Return a shape with the tasks that it runs on so many executors; replicas in pods keep tasks as planned."""
+        return shape if self._bounds.dedicated else shape.fitted(ready, self._bounds.executor_cores)
 
     def _lowest(self, indices: list[int], drivers: frozenset[LoadDriver] = frozenset()) -> int:
         """Return the candidate with about the lowest W, and of these, with the lowest until new executors are there.

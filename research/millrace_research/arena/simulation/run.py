@@ -142,7 +142,8 @@ class _Simulation:
         Without records there is no batch, as in Spark.
         """
         self._catch_up(planned)
-        scenario, plan, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
+        scenario, epoch, executors = self._scenario, self._epoch, self._executors.ready
+        plan = self._plan if self._job.dedicated else self._plan.fitted(executors, self._job.executor_cores)
         rows = self._source.take(planned, self._limit)
         self._waiting = waiting = self._source.waiting(planned)
         newest = self._source.newest(planned)
