@@ -255,9 +255,10 @@ class CalibrationRun:
             yield "this machine has one core, so that what more cores would gain is only assumed"
         sizes = {batch.rows for batch in found.counted}
         if max(sizes) < 2 * min(sizes):
+            more = "more records, or more and smaller files" if len(seen) == len(found.plans) else "it more --seconds"
             yield (
                 "all batches had about as many records, so that it is hardly known what a batch costs, and what its "
-                "records do: give more records, or more and smaller files"
+                f"records do: give {more}"
             )
         if self._platform.late > _MANY_LATE * self._platform.rows:
             share = self._platform.late / self._platform.rows
