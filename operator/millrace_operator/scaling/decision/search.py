@@ -240,8 +240,7 @@ class Search:
     def _lowest(self, indices: list[int], drivers: frozenset[LoadDriver] = frozenset()) -> int:
         """Return the candidate with about the lowest W, and of these, with the lowest until new executors are there.
 
-        A plan is carried out at once, with the executors that are there: tasks that fill fourteen cores evenly may take
-        another wave on ten.
+        A plan is carried out at once, with as many of its tasks as fit the executors that are there.
         """
         lowest = self.cautious[indices]
         if not (self.executors[indices] > self.executors[0]).all():
