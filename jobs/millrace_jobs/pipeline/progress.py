@@ -242,9 +242,13 @@ def _taken(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:
-    """Whether a source contributed to the batch; an unchanged offset belongs to an earlier batch."""
+    """Whether a source contributed to the batch.
+
+    An unchanged offset belongs to an earlier batch. In the first batch, that of a source with nothing to offer is the
+    one before its first record, which has no pin.
+    """
     start, end = source.get("startOffset") or {}, source.get("endOffset")
-    return isinstance(end, dict) and start.get("position") != end.get("position")
+    return isinstance(end, dict) and "pin" in end and start.get("position") != end.get("position")
 
 
 def _notes(progress: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
