@@ -31,9 +31,6 @@ REPLICAS = "replicas"
 ALIKE = 0.03
 """Share by which the W of two shapes may differ for both to be equally good."""
 
-WAITING = 0.08
-"""Share by which W may be higher than with the best tasks, if batches are shorter until new executors are there."""
-
 WIDE = 0.4
 """Largest share by which the upper end of an interval may exceed the prediction when cores are released."""
 
@@ -136,7 +133,7 @@ class Search:
         """Predict the candidates within ``executors``; batches take ``bias`` times what the model says."""
         enough = math.ceil(float(model.partitioner_load(np.ones(1), need.rate)[0]) / need.mean)
         self.shapes, self.need, self._bias = candidates(bounds, present, executors, enough), need, bias
-        self._model, self._bounds = model, bounds
+        self._model = model
         self._prediction = model.predict(self.shapes, need.load)
         factor = bias / need.load.interval
         self.middle, high = self._prediction.seconds * factor, self._prediction.most * factor
@@ -227,26 +224,9 @@ class Search:
             return None
         return self._lowest(np.flatnonzero(cheaper & (self.cores == self.cores[cheaper].max())).tolist())
 
-    def _meanwhile(self, indices: list[int]) -> Vector:
-        """Return batch seconds under candidates with more executors than the present ones, before the others come."""
-        ready = self.shapes[0].executors
-        shapes = [replace(self._fitted(self.shapes[index], ready), executors=ready) for index in indices]
-        return self._model.predict(shapes, self.need.load).seconds
-
-    def _fitted(self, shape: Shape, ready: int) -> Shape:
-        """Return a shape with the tasks that it runs on so many executors; replicas in pods keep tasks as planned."""
-        return shape if self._bounds.dedicated else shape.fitted(ready, self._bounds.executor_cores)
-
     def _lowest(self, indices: list[int], drivers: frozenset[LoadDriver] = frozenset()) -> int:
-        """Return the candidate with about the lowest W, and of these, with the lowest until new executors are there.
-
-        A plan is carried out at once, with as many of its tasks as fit the executors that are there.
-        """
-        lowest = self.cautious[indices]
-        if not (self.executors[indices] > self.executors[0]).all():
-            return self._best(indices, lowest, drivers)
-        near = [index for index, value in zip(indices, lowest, strict=True) if value <= lowest.min() * (1 + WAITING)]
-        return self._best(near, self._meanwhile(near), drivers)
+        """Return the candidate with about the lowest W."""
+        return self._best(indices, self.cautious[indices], drivers)
 
     def _best(self, indices: list[int], rank: Vector, drivers: frozenset[LoadDriver]) -> int:
         alike = [index for index, value in zip(indices, rank, strict=True) if value <= rank.min() * (1 + ALIKE)]
