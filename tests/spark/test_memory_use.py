@@ -54,6 +54,8 @@ def test_what_the_heap_keeps_is_measured_and_garbage_is_not(spark: SparkSession)
         assert container.limit - beside.limit == most
         return found[MemoryPart.HEAP].used
 
+    # what earlier tests left in this JVM goes in more than one collection: Spark drops some of it after the first
+    wait_until(lambda: abs(kept() - kept()) < MIB, "two collections in a row keep the same")
     before, held = kept(), []
     for number in range(1, 4):
         for _ in range(4):
