@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace_support.batch_cost import fitted_tasks
+
 Vector = NDArray[np.float64]
 """An array of numbers; each use documents its shape."""
 
@@ -19,6 +21,21 @@ class Shape:
     executors: int
     parallelism: int
     replicas: int
+
+    def fitted(self, ready: int, executor_cores: int) -> Shape:
+        """Return the shape with the tasks that a driver runs while only so many of its executors are ready."""
+        planned, cores = self.executors * executor_cores, ready * executor_cores
+        parallelism, replicas = (fitted_tasks(tasks, planned, cores) for tasks in (self.parallelism, self.replicas))
+        return replace(self, parallelism=parallelism, replicas=replicas)
+
+    def runs_as(self, parallelism: int, replicas: int, executor_cores: int) -> bool:
+        """Return whether these are the tasks of the shape, with all of its executors or with fewer that are ready."""
+        ready = self.executors
+        for tasks, planned in ((parallelism, self.parallelism), (replicas, self.replicas)):
+            if tasks < planned and self.executors:
+                waves = -(-planned // (self.executors * executor_cores))
+                ready = min(ready, tasks // (waves * executor_cores))
+        return self.fitted(ready, executor_cores) == replace(self, parallelism=parallelism, replicas=replicas)
 
     def __str__(self) -> str:
         return f"{self.executors}/{self.parallelism}/{self.replicas}"

@@ -62,6 +62,13 @@ def test_what_was_taken_is_of_the_sources_that_have_moved():
     assert batch_report(progress(sources=sources), 2.0).taken == 7
 
 
+def test_a_source_that_waits_in_the_first_batch_has_not_moved():
+    waits = {"source": "clicks", "position": {"row": 0}}
+    moved = {"source": "users", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
+    sources = [{"startOffset": None, "endOffset": waits}, {"startOffset": None, "endOffset": moved}]
+    assert batch_report(progress(sources=sources), 2.0).taken_from == {"users": 7}
+
+
 def test_what_was_taken_and_waits_of_a_source_that_is_read_twice_counts_once():
     began = {"source": "a", "position": {"row": 0}}
     end = {"source": "a", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}

@@ -159,6 +159,21 @@ def test_batches_with_other_tasks_than_the_plan_has_are_of_another_plan(name, pl
     assert AnswerReader().step(answer, answer.time, EPOCH, Shape(9, 4, 3)).reason is NoAnswerReason.NO_BATCH
 
 
+@pytest.mark.parametrize(
+    ("planned", "fits"),
+    [
+        (Shape(3, 6, 3), True),  # two executors of two cores take four of six tasks at once
+        (Shape(4, 8, 3), True),
+        (Shape(3, 6, 4), False),  # they take all four that route
+        (Shape(2, 8, 3), False),  # one takes two of the three at once
+    ],
+)
+def test_batches_have_fewer_tasks_than_planned_while_executors_are_missing(planned, fits):
+    answer = Job().run(10).answers[-1]
+    found = AnswerReader(executor_cores=2).step(answer, answer.time, EPOCH, planned)
+    assert found.reason is (NoAnswerReason.NO_BATCH if fits else NoAnswerReason.OTHER_PLAN)
+
+
 def test_no_observation_mixes_batches_of_two_plans():
     job, reading = Job().run(31), AnswerReader()
     read(job.answers, reading)
