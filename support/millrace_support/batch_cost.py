@@ -25,7 +25,7 @@ def fitted_tasks(tasks: int, planned: int, ready: int) -> int:
     """Return the tasks that take no more waves on the ``ready`` cores than ``tasks`` would on the ``planned`` ones.
 
     24 tasks take two waves on 12 cores, and three on 10, where 20 take two. ``tasks`` stay as they are if all planned
-    cores are there, if they are not known (0), or if they need no other wave.
+    cores are there, or none, and if they need no further wave.
     """
     if not 0 < ready < planned:
         return tasks

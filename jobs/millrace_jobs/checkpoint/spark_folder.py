@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.disk import sync
 from millrace_jobs.places import Place, may_be_away
@@ -198,7 +198,9 @@ class SparkLog:
         """Return the sources of a batch with their positions; empty if it is not in the log any more."""
         try:
             return [(offset["source"], offset["position"]) for offset in self._offsets(batch)]
-        except (MillraceError, OSError):
+        except TransientError:  # of an object store, which may still have it
+            raise
+        except MillraceError:
             return []
 
     def _line(self, log: str, batch: int, number: int) -> dict[str, Any]:

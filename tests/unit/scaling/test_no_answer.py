@@ -198,6 +198,19 @@ def test_the_batch_that_began_before_executors_came_is_left_out():
     assert [(one.plan.executors, one.seconds) for one in seen] == [(6, pytest.approx(3.0))] * len(seen)
 
 
+def test_batches_with_other_tasks_for_fewer_executors_count_as_soon_as_one_is_reported():
+    job, reading = Job().run(31), AnswerReader()
+    read(job.answers, reading)
+    job.executors = 1
+    job.run(36)
+    job.parallelism = 2
+    found = read(job.run(60).answers[6:], reading)
+    assert reasons(found) == [NoAnswerReason.OTHER_PLAN, NoAnswerReason.OTHER_PLAN, *[None] * 4]
+    assert [one.message for one in found[:2]] == ["executors went from 2 to 1", "parallelism went from 4 to 2"]
+    for seen in found[2:]:
+        check_truth(job, seen)
+
+
 def test_batches_of_two_intervals_are_not_mixed():
     answers = Job().run(60).answers
     later = [replace(answer, interval_seconds=1.0) for answer in answers[6:]]
