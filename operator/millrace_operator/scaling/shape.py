@@ -29,13 +29,15 @@ class Shape:
         return replace(self, parallelism=parallelism, replicas=replicas)
 
     def runs_as(self, parallelism: int, replicas: int, executor_cores: int) -> bool:
-        """Return whether these are the tasks of the shape, with all of its executors or with fewer that are ready."""
-        ready = self.executors
-        for tasks, planned in ((parallelism, self.parallelism), (replicas, self.replicas)):
-            if tasks < planned and self.executors:
-                waves = -(-planned // (self.executors * executor_cores))
-                ready = min(ready, tasks // (waves * executor_cores))
-        return self.fitted(ready, executor_cores) == replace(self, parallelism=parallelism, replicas=replicas)
+        """Return whether these are the tasks of the shape, with all of its executors or with fewer that are ready.
+
+        A driver may keep more replicas than fit, to read what waits.
+        """
+        if not self.executors:
+            return (parallelism, replicas) == (self.parallelism, self.replicas)
+        waves = math.ceil(self.parallelism / (self.executors * executor_cores))
+        least = self.fitted(math.ceil(parallelism / (waves * executor_cores)), executor_cores)
+        return least.parallelism == parallelism and least.replicas <= replicas <= self.replicas
 
     def __str__(self) -> str:
         return f"{self.executors}/{self.parallelism}/{self.replicas}"

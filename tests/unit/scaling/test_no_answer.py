@@ -165,7 +165,8 @@ def test_batches_with_other_tasks_than_the_plan_has_are_of_another_plan(name, pl
         (Shape(3, 6, 3), True),  # two executors of two cores take four of six tasks at once
         (Shape(4, 8, 3), True),
         (Shape(3, 6, 4), False),  # they take all four that route
-        (Shape(2, 8, 3), False),  # one takes two of the three at once
+        (Shape(2, 8, 3), True),  # one takes two of the three at once, which may be too few to read what waits
+        (Shape(4, 8, 2), False),  # there are no more replicas than planned
     ],
 )
 def test_batches_have_fewer_tasks_than_planned_while_executors_are_missing(planned, fits):
