@@ -4,7 +4,7 @@
 
 For each load there is the least cost with the whole load known and at most 0.6 % of the batches late, 24 changes of
 executors and four reversals a day, and what a controller that knows all batch times, and not the load ahead, makes of
-it. ``--faults`` concerns that controller only: a bound has no lost executors.
+it. With ``--faults`` executors are lost, which neither of them foresees.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ class LoadReach:
 
 def reach(scenario: Scenario, load: str, seed: int = 0, faults: bool = False) -> LoadReach:
     """Return what is reached in a scenario."""
+    scenario = with_faults(scenario) if faults else scenario
     job, days = known_job(scenario.job, scenario.bounds), scenario.trace.duration / DAY
     free = bound(scenario, job, seed)
     limits = ChangeLimits(MOST_LATE * len(free.batches), MOST_CHANGES * days, MOST_REVERSALS * days)
     best, least = limited(Batches(scenario, job, seed), limits)
     late, changes, reversals = best.counts
     known = Reached(late / len(free.batches), best.core_seconds / free.core_seconds, changes / days, reversals / days)
-    online = tuple(_online(scenario, setting, free.core_hours, seed, faults) for setting in SETTINGS.values())
+    online = tuple(_online(scenario, setting, free.core_hours, seed) for setting in SETTINGS.values())
     return LoadReach(load, 24 * days, known, least / free.core_seconds, online)
 
 
-def _online(scenario: Scenario, setting: KnownTimesSetting, least: float, seed: int, faults: bool) -> Reached:
-    scenario = with_faults(scenario) if faults else scenario
+def _online(scenario: Scenario, setting: KnownTimesSetting, least: float, seed: int) -> Reached:
     run = run_policy(scenario, KnownTimesPolicy(scenario, setting), seed)
     found = figures(run, scenario.trace, scenario.bounds, least)
     days = scenario.trace.duration / DAY
@@ -120,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.arena.reach", description=__doc__)
     parser.add_argument("--hours", type=float, default=24.0, help="longest run: the busiest hours of a recording")
     parser.add_argument("--tuned", action="store_true", help="the loads that rules were tuned on, not the others")
-    parser.add_argument("--faults", action="store_true", help="the controller loses executors, which start slowly")
+    parser.add_argument("--faults", action="store_true", help="executors are lost, and start slowly")
     parser.add_argument("--write", action="store_true", help="write the table into docs/autoscaling.md")
     chosen = parser.parse_args()
     found = []

@@ -91,8 +91,18 @@ def _outcome() -> list[Panel]:
     replicas = f"max by (cluster, namespace, query) (millrace_plan_replicas{_SOME})"
     errors = f"sum by (le) (increase({_ERROR}_bucket{{{_OPERATOR}}}[6h]))"
     return [
-        graph("Workers", "Combine tasks n in the plan of the last batch.", {_NAME: workers}, "none"),
-        graph("Replicas", "Partitioner replicas m in the plan of the last batch.", {_NAME: replicas}, "none"),
+        graph(
+            "Workers",
+            "Combine tasks n of the last batch: fewer than planned while executors are missing.",
+            {_NAME: workers},
+            "none",
+        ),
+        graph(
+            "Replicas",
+            "Partitioner replicas m of the last batch: fewer than planned while executors are missing.",
+            {_NAME: replicas},
+            "none",
+        ),
         graph(
             "Records per second",
             "The load that drives plans: more records need replicas, more distinct keys need workers.",

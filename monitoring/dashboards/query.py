@@ -52,8 +52,16 @@ def plan() -> list[Panel]:
             f"max by (algorithm) (millrace_plan_info{ONE})",
             name="{{algorithm}}",
         ),
-        number("Workers", "Combine tasks n in the plan of the last batch.", largest("millrace_plan_workers")),
-        number("Replicas", "Partitioner replicas m in the plan of the last batch.", largest("millrace_plan_replicas")),
+        number(
+            "Workers",
+            "Combine tasks n of the last batch: fewer than planned while executors are missing.",
+            largest("millrace_plan_workers"),
+        ),
+        number(
+            "Replicas",
+            "Partitioner replicas m of the last batch: fewer than planned while executors are missing.",
+            largest("millrace_plan_replicas"),
+        ),
     ]
 
 

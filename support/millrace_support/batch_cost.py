@@ -21,6 +21,18 @@ MEDIAN_ERROR = 0.6745
 """Median absolute error of normal errors with a standard deviation of 1."""
 
 
+def fitted_tasks(tasks: int, planned: int, ready: int) -> int:
+    """Return the tasks that take no more waves on the ``ready`` cores than ``tasks`` would on the ``planned`` ones.
+
+    24 tasks take two waves on 12 cores, and three on 10, where 20 take two. ``tasks`` stay as they are if all planned
+    cores are there, or none, and if they need no further wave.
+    """
+    if not 0 < ready < planned:
+        return tasks
+    waves = -(-tasks // planned)
+    return min(tasks, waves * ready)
+
+
 def makespan(tasks: Collection[float], cores: int, gap: float = 0.0) -> float:
     """Return the seconds until the last of ``tasks`` is done on ``cores`` cores; 0 without tasks.
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from lab.counting_query import Counting
 from lab.installation import NAMESPACE, Installation
 from lab.turns import turn
 from lab.waiting import wait_until
+from millrace_operator.resources.names import METRICS_PORT
 
 from .in_s3 import InS3
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=2), pytest.mark.timeout(1200)]
 
-EXECUTORS = 2
+EXECUTORS, WORKERS = 2, 6
 PLACES = ("volume", "s3")
 """Where checkpoints are: both by hand, and in CI one of them for twenty commits, in which each fault has its turn."""
 
@@ -27,8 +30,9 @@ _number = turn()
 
 @pytest.fixture(params=PLACES if _number is None else [PLACES[_number // 20 % 2]])
 def counting(request: pytest.FixtureRequest, installation: Installation, namespace: str) -> Iterator[Counting]:
-    """A query that counts, on two executors."""
+    """A query that counts, on two executors of one core each."""
     spec: dict[str, Any] = {"executors": {"initial": EXECUTORS, "max": 3}}
+    spec["parallelism"] = {"initial": WORKERS, "max": WORKERS}
     if request.param == "s3":
         s3: InS3 = request.getfixturevalue("s3")
         spec |= s3.spec()
@@ -44,6 +48,14 @@ def counting(request: pytest.FixtureRequest, installation: Installation, namespa
 def names(counting: Counting) -> set[str]:
     """Of the executors' pods."""
     return {each["metadata"]["name"] for each in counting.query.executors}
+
+
+def workers(counting: Counting) -> float:
+    """The combine tasks of the last batch, by the driver's metrics."""
+    url = f"http://{counting.query.driver['status']['podIP']}:{METRICS_PORT}/metrics"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return next(each.value for family in families for each in family.samples if each.name == "millrace_plan_workers")
 
 
 def recovers(counting: Counting) -> None:
@@ -186,7 +198,9 @@ def test_executors_for_which_there_is_no_quota_come_when_there_is(counting: Coun
     query.wait(lambda status: status["plan"].get("appliedEpoch") == status["plan"]["epoch"] > 1, "the plan is followed")
     counting.wait_for_progress()
     assert (len(names(counting)), query.runs) == (EXECUTORS, 1)
+    wait_until(lambda: workers(counting) == 4, "two executors need no more waves of tasks than three would")
     query.kubectl("delete", "quota", "few")
     counting.wait_for_executors(3)
+    wait_until(lambda: workers(counting) == WORKERS, "batches have all tasks of their plan")
     query.kubectl("scale", "sq", query.name, f"--replicas={EXECUTORS}")
     recovers(counting)

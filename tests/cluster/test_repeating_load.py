@@ -53,10 +53,9 @@ def test_executors_are_there_before_the_third_peak(counting: Counting) -> None:
         print(f"peak {number + 1} begins with {ready[-1]} executors that are ready, after {between}", flush=True)
         within.append(follow(counting, begins + LENGTH, HIGH))
         print(f"peak {number + 1} is over: {within[-1]}", flush=True)
-    needed = within[1][-1]
     assert within[0][0] < within[0][-1], "the first is a surprise"
     assert ready[2] > FIRST
-    assert ready[2] >= needed - 1
+    assert max(within[2]) <= ready[2] + 1, "the third needs hardly more than what is there"
     counting.multiply(0.0)
     counting.check()
     assert query.runs == 1

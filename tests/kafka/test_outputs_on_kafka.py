@@ -41,6 +41,8 @@ def test_a_table_and_a_topic_of_final_results_come_from_one_computation(
         assert [LAST in batches(broker, topic) for topic in (table, final)] == [True, False]
     result = project.millrace("run", file, "--once")
     assert (result.status, result.err) == (0, ""), result
+    step = f"preparing the sink: the rows of topic {table} are read where no local copy has them"
+    assert f'step="{step}"' in result.out
     expected = duckdb_rows(project, QUESTION.format(since=MINUTE, window="since"))
     of_table, of_final = (
         Counter(tuple(map(str, row.values())) for row in rows(broker, each)) for each in (table, final)

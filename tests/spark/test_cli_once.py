@@ -20,6 +20,7 @@ SQL = """
 SELECT window.start AS since, who, count(*) AS rows, sum(n) AS total
 FROM events GROUP BY window(at, '1 minute'), who
 """
+STEPS = ["opening the checkpoint and the sources", "starting Spark", "compiling the query", "preparing the sink"]
 RECORDS = [("2024-01-01T00:00:01Z", "a", 1), ("2024-01-01T00:00:30Z", "b", 2), ("2024-01-01T00:00:59Z", "a", 3)]
 LATER = [("2024-01-01T00:00:02Z", "a", 100), ("2024-01-01T00:05:00Z", "b", 5)]
 
@@ -56,6 +57,7 @@ def test_windows_of_a_bounded_input_are_final_and_later_files_come_on_top(
     first = project.millrace("run", query, "--once")
     assert first.status == 0, first
     assert not first.err
+    assert re.findall(r'step="([^"]+)"', first.out) == STEPS
     assert (first.summary["rows"], first.summary["results"], first.summary["late"]) == ("3", "2", "0")
     closed = Counter(
         {("2024-01-01T00:00:00.000000Z", "a", "2", "4"): 1, ("2024-01-01T00:00:00.000000Z", "b", "1", "2"): 1}

@@ -44,6 +44,10 @@ def test_what_the_heap_keeps_is_measured_and_garbage_is_not(spark: SparkSession)
         return found
 
     def kept() -> int:
+        """The least of four collections: a serial one leaves up to 5 % of garbage in its place in all but one of four."""
+        return min(collected() for _ in range(4))
+
+    def collected() -> int:
         jvm.java.lang.System.gc()
         now[0] += 10
         found = memory.read()

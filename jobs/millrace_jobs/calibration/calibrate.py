@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
-import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from millrace_api.errors import MillraceError, Problem
@@ -21,28 +19,21 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.values import PositiveDuration
+from millrace_jobs.calibration.calibration_endpoints import CalibrationEndpoints, streams_of
 from millrace_jobs.calibration.conductor import LEAST_BATCHES, Conductor
 from millrace_jobs.calibration.core_slots import CoreSlots
-from millrace_jobs.calibration.design import DesignedPlan, designed_plans
-from millrace_jobs.calibration.turns import TurnSource, first_time, next_end
+from millrace_jobs.calibration.design import LEAST_ROWS, DesignedPlan, designed_plans
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.disk import process_folder
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process.processors import ProcessorClock
-from millrace_jobs.queries.execution import CompiledQuery
-from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.job import Job
 from millrace_jobs.run.platform import OneProcess
-from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink
-from millrace_jobs.sinks.connector import SinkContext
-from millrace_jobs.sources.base import Source
 from millrace_support.plan_measurements import PlanMeasurements
-
-_FILES = ("files", "replay", "rate", "nexmark", "python")
-"""Kinds of source that need no server, unless their files are in an object store."""
 
 _POLL = PositiveDuration("100ms")
 """Interval of the run, at which its sources are asked whether it is their turn."""
@@ -59,82 +50,6 @@ _MANY_LATE = 0.1
 Say = Callable[[str], None]
 
 
-class _NoRecordError(MillraceError):
-    """A source has no record yet."""
-
-
-class _DroppedResults(Sink):
-    """A sink that has results computed, and drops them."""
-
-    @property
-    def place(self) -> str:
-        """What users would see of it."""
-        return "nowhere"
-
-    def write(self, results: DataFrame, batch: ResultBatch) -> int:
-        """Compute the results of a batch."""
-        results.write.format("noop").mode("overwrite").save()
-        return 0
-
-
-@dataclass
-class _CalibrationEndpoints(Endpoints):
-    """The sources of the query, in turns, and the sink that drops results."""
-
-    turn: Path
-    found_first_time: Callable[[int], None]
-    """Takes the event time of the first records, in microseconds since 1970."""
-
-    has_lookups = False
-
-    def sources(self, spec: Spec, checkpoint: Checkpoint, workspace: Path) -> Mapping[str, Source]:
-        """Open the sources; those that stream wait for their turns."""
-        try:
-            opened = super().sources(spec, checkpoint, workspace)
-            for name, source in opened.items():
-                if spec.sources[name].kind not in _FILES:
-                    source.check_server()
-            streams = [name for name in opened if spec.sources[name].table is None]
-            self._require_records(spec, {name: opened[name] for name in streams})
-        except _NoRecordError:
-            raise
-        except MillraceError as error:
-            raise with_sample_hint(spec, error) from None
-        known = {name: _records_of(opened[name]) for name in streams}
-        found: dict[str, Source] = dict(opened)
-        for name in streams:
-            total = sum(count or 0 for count in known.values())
-            share = (known[name] or 0) / total if all(known.values()) and total else 1 / len(streams)
-            found[name] = TurnSource(opened[name], self.turn, share, again=_can_read_again(spec, name, opened[name]))
-        return found
-
-    def _require_records(self, spec: Spec, streams: Mapping[str, Source]) -> None:
-        """Require that each stream has records, and note the time of its first ones."""
-        times: list[int] = []
-        for name, source in streams.items():
-            start = source.initial()
-            if next_end(source, start, 1, 1) == start:
-                message = f"source {name} has no record yet, and a calibration run reads those that are there"
-                raise _NoRecordError(Problem(message, "let some thousands arrive"))
-            watermark = spec.sources[name].watermark
-            if watermark is not None and _can_read_again(spec, name, source):
-                found = first_time(source, watermark.column)
-                times += [] if found is None else [found]
-        if times:
-            self.found_first_time(min(times))
-
-    def check_sinks(self, spec: Spec) -> None:
-        """Check nothing: the sinks of the query are not used."""
-
-    def server_checks(self, spec: Spec) -> Iterator[Callable[[], None]]:
-        """Return no checks: the sinks of the query are not used."""
-        return iter(())
-
-    def sink(self, compiled: CompiledQuery, keys: Mapping[str, ResultKeys], context: SinkContext) -> Sink:
-        """Return the sink that drops results."""
-        return _DroppedResults()
-
-
 def _by_file(source: SourceSpec) -> SourceSpec:
     """Return a source that can be asked for one file more, if it reads files as a stream."""
     if source.files is None or source.table is not None:
@@ -142,48 +57,11 @@ def _by_file(source: SourceSpec) -> SourceSpec:
     return source.model_copy(update={"files": source.files.model_copy(update={"max_files_per_batch": 1})})
 
 
-def _records_of(source: Source) -> int | None:
-    """Return how many records a source has; None if that is not known, or it never ends."""
-    start = source.initial()
-    most = 1 << 40
-    ahead = source.ahead(start, most)
-    if ahead is not None:
-        rows = int(ahead["row"]) - int(start["row"])
-        return rows if rows < most else None
-    return source.most_records(start, source.latest(start, everything=True))
-
-
-def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
-    """Return whether a source can be read again: without a watermark, or if that is of a column of its own."""
-    watermark = spec.sources[name].watermark
-    if watermark is None:
-        return True
-    columns = {field.name.lower(): field for field in source.schema}
-    column = columns.get(watermark.column.lower())
-    return column is not None and pa.types.is_timestamp(column.type)
-
-
-def with_sample_hint(spec: Spec, error: MillraceError) -> MillraceError:
-    """Return an error of a server's source with what to write instead; other errors stay as they are."""
-    remote = {name: source.kind for name, source in spec.sources.items() if source.kind not in _FILES}
-    named = [name for name in remote if name in str(error)]
-    if not named and len(remote) < len(spec.sources):  # it may be about another source
-        return error
-    name = next(iter(named or remote))
-    kind = remote[name]
-    hint = (
-        "where this machine does not reach it, write some thousands of its records to a file, and in a copy of the "
-        f"query, in place of {kind} of source {name}: files: {{path: sample.jsonl, format: json}}"
-    )
-    return MillraceError(
-        *(replace(each, hint=f"{each.hint}; {hint}" if each.hint else hint) for each in error.problems)
-    )
-
-
 @dataclass
 class _CalibrationPlatform(OneProcess):
     """This process, whose conductor makes the plans and hears of every batch."""
 
+    say: Say = lambda _: None
     conductor: Conductor | None = None
     partitions: int = 2
     slots: CoreSlots | None = None
@@ -193,6 +71,7 @@ class _CalibrationPlatform(OneProcess):
     """Cores that other processes have taken since the first batch."""
 
     clock: ProcessorClock | None = None
+    said: set[str] = field(default_factory=set)
     designed: Callable[[int], Sequence[DesignedPlan]] = lambda _: []
 
     @property
@@ -238,6 +117,12 @@ class _CalibrationPlatform(OneProcess):
         assert self.conductor is not None
         self.conductor.idle()
 
+    def waits(self, calls: Sequence[PendingCall]) -> None:
+        """Say once what the run waits for, or why it was started again."""
+        for reason in [call.reason for call in calls if call.reason not in self.said]:
+            self.said.add(reason)
+            self.say(f"waiting: {reason}")
+
     def close(self) -> None:
         """Give all cores back."""
         if self.slots is not None:
@@ -270,8 +155,9 @@ class CalibrationRun:
         self._query = query
         self._folder, _ = process_folder("millrace-calibrate-")
         turn = self._folder / "turn.json"
-        self._endpoints = _CalibrationEndpoints(turn, self._note_first_time)
         spec = query.spec
+        streams = streams_of(spec)
+        self._endpoints = CalibrationEndpoints(turn, streams, self._note_first_time)
         bounds = spec.parallelism, spec.partitioner.replicas
         base = Plan.initial(spec, auto=Algorithm.NATIVE).model_copy(update={"placement": Placement.INLINE})
         delays = [each.watermark.delay.microseconds for each in spec.sources.values() if each.watermark is not None]
@@ -285,11 +171,13 @@ class CalibrationRun:
             end=lambda: self.job.stop(),
             clock=time.monotonic,
             delay=max(delays, default=0),
+            streams=frozenset(streams),
         )
         self._conductor.begin()
         deployed = spec.state_partitions(spec.executors.max * spec.executors.cores.slots)
         partitions = min(deployed, max(2, _PARTITIONS_PER_CORE * cores))
         self._platform = _CalibrationPlatform(
+            say=say,
             conductor=self._conductor,
             partitions=partitions,
             designed=lambda cores: plans or designed_plans(cores, *bounds),
@@ -330,6 +218,10 @@ class CalibrationRun:
                 f"the run ended after {found.warm_up + len(found.finished)} batches, too few to know what they cost"
             )
             raise MillraceError(Problem(message, "give it more time with --seconds, and more records"))
+        most = max(batch.rows for batch in found.counted)
+        if most < LEAST_ROWS:
+            message = f"no batch had more than {most:,} records, too few to know what a record costs"
+            raise MillraceError(Problem(message, "give its sources some thousands"))
         return PlanMeasurements(
             query=self._query,
             cores=self._total,
@@ -363,9 +255,10 @@ class CalibrationRun:
             yield "this machine has one core, so that what more cores would gain is only assumed"
         sizes = {batch.rows for batch in found.counted}
         if max(sizes) < 2 * min(sizes):
+            more = "more records, or more and smaller files" if len(seen) == len(found.plans) else "it more --seconds"
             yield (
                 "all batches had about as many records, so that it is hardly known what a batch costs, and what its "
-                "records do: give more records, or more and smaller files"
+                f"records do: give {more}"
             )
         if self._platform.late > _MANY_LATE * self._platform.rows:
             share = self._platform.late / self._platform.rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from statistics import mean
 
@@ -24,8 +24,9 @@ _FIRST_ROWS, _MOST_GROWTH, _LEAST_GROWTH = 100, 8.0, 0.25
 _WARM_UP, _LONGEST_WARM_UP = 0.35, 0.6
 """Share of the time that is for warming up, and for finding the size of batches as long as it is far from found."""
 
-_QUIET_SECONDS = 20.0
-"""Seconds without a record after which a run ends: nothing else would end it."""
+_QUIET_SECONDS, _LEAST_EMPTY = 20.0, 5
+"""Seconds without a record after which a run ends, since nothing else would end it, and how often nothing was found by
+then: on a busy machine one batch may take as long."""
 
 LEAST_BATCHES = 6
 """Batches without which nothing can be reported."""
@@ -40,7 +41,7 @@ _NEAR = 2.0
 """Growth by which a batch is near its size."""
 
 _SHORT = 0.7
-"""Share of the records that were asked for, below which the source has no more."""
+"""Share of the records that were asked for, below which the source has no more, or a batch is none of that size."""
 
 _LARGE_BATCHES, _LARGEST_BATCHES = 36.0, 12.0
 """A large batch takes the time of the run over the first number, or up to that over the second on a slow machine."""
@@ -86,6 +87,7 @@ class Conductor:
         clock: seconds of a monotonic clock.
         first_time: earliest event time of the records, in microseconds; None without a watermark.
         delay: delay of the watermark in microseconds.
+        streams: names of the sources that have turns; batches of others alone, which are tables, do not count.
     """
 
     plans: Sequence[DesignedPlan]
@@ -98,6 +100,7 @@ class Conductor:
     clock: Callable[[], float]
     first_time: int | None = None
     delay: int = 0
+    streams: Set[str] = frozenset()
     finished: list[PlanBatch] = field(default_factory=list)
     algorithms: list[str] = field(default_factory=list)
     warm_up: int = 0
@@ -114,6 +117,9 @@ class Conductor:
     _began: float | None = None
     _read: float | None = None
     """When a record was read last; before the first one, when the run began to ask for them."""
+
+    _empty: int = 0
+    """How often nothing was found since."""
 
     _unit_rows: float = 0.0
     _most_rows: int = 0
@@ -166,7 +172,10 @@ class Conductor:
             if report.taken or report.rejected:  # units without a record
                 self._give(self._turn.rows)
             return
-        self._read = self.clock()
+        self._read, self._empty = self.clock(), 0
+        if self.streams and self.streams.isdisjoint(report.taken_from):
+            self.say(f"reading tables: {report.rows:,} records take {report.seconds:.1f} s")
+            return
         if self._began is None:  # the first batch, which loads code, does not count
             self._began = self.clock()
         self._note(report)
@@ -179,13 +188,14 @@ class Conductor:
         """Note that nothing was read; end the run if that lasts, as where a source has no more that can be read."""
         now = self.clock()
         self._read = now if self._read is None else self._read
-        if now - self._read >= _QUIET_SECONDS:
+        self._empty += 1
+        if now - self._read >= _QUIET_SECONDS and self._empty >= _LEAST_EMPTY:
             self.end()
 
     def _warm(self, report: BatchReport) -> None:
         self.warm_up += 1
         self.say(f"warming up: {report.rows:,} records take {report.seconds:.1f} s")
-        asked, is_short = max(report.rows, self._turn.rows), report.rows < _SHORT * self._turn.rows
+        asked, is_short = max(_taken(report), self._turn.rows), _taken(report) < _SHORT * self._turn.rows
         growth = self._growth(report.seconds)
         if self.warm_up == 1:  # which is slow whatever its size
             growth = _MOST_GROWTH if report.seconds < _SLOW else 1.0
@@ -197,7 +207,7 @@ class Conductor:
             self.warm_up >= _LEAST_WARM_UP
             and self.spent >= (_WARM_UP if growth <= _NEAR else _LONGEST_WARM_UP) * self.seconds
         ):
-            self._large = self._most_rows if is_short else round(report.rows * growth)
+            self._large = self._most_rows if is_short else round(asked * growth)
             self._next_point()
             return
         self._give(round(min(asked * growth, _MOST_ROWS * self.plans[0].replicas)))
@@ -226,7 +236,8 @@ class Conductor:
 
     def _resized(self) -> int:
         """Return the records of the next round's large batches, by how long those of the last round took."""
-        times = [b.seconds for b in self.finished if b.rows == self._large and b.cores == self.plans[0].cores]
+        large = [b for b in self.finished if b.rows >= _SHORT * self._large]
+        times = [b.seconds for b in large if b.cores == self.plans[0].cores]
         if times:
             growth = self._growth(times[-1])
             if not 1 / _NEAR <= growth <= _NEAR:
@@ -253,7 +264,7 @@ class Conductor:
     def _note(self, report: BatchReport) -> None:
         self._known += report.rows
         self._shortest = min(self._shortest, report.seconds)
-        self._most_rows = max(self._most_rows, report.rows)
+        self._most_rows = max(self._most_rows, _taken(report))
         if report.rows >= _SHORT * self._turn.rows or not self._unit_rows:
             self._unit_rows = report.rows / self._turn.units
         if report.latest_event is not None:
@@ -286,6 +297,11 @@ class Conductor:
     def counted(self) -> list[PlanBatch]:
         """The batches under that algorithm."""
         return [batch for batch, name in zip(self.finished, self.algorithms, strict=True) if name == self.algorithm]
+
+
+def _taken(report: BatchReport) -> int:
+    """Return the size of a batch as its turn counts it: not all offsets of Kafka have a record that can be read."""
+    return max(report.rows, report.taken)
 
 
 def plan_batch(report: BatchReport, plan: DesignedPlan, epoch: int) -> PlanBatch:

@@ -67,8 +67,8 @@ class CoreSlots:
             self._spark.sparkContext.setJobGroup(group, "cores that batches do not have", interruptOnCancel=True)
             sleeping = f"java_method('java.lang.Thread', 'sleep', {_LONGEST_MS}L)"
             self._spark.range(0, slots, 1, slots).selectExpr(sleeping).collect()
-        except (PySparkException, Py4JError, ConnectionError):
-            pass
+        except (PySparkException, Py4JError, ConnectionError, AttributeError):
+            pass  # PySpark raises the last one where the session has stopped meanwhile
 
     def _wait(self) -> None:
         """Wait until the tasks run: the scheduler says so at once, unlike Spark's status store.

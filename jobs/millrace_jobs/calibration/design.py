@@ -18,7 +18,7 @@ BATCHES_OF_POINT = 3
 _STEP = 3.0
 """Ratio of the records of large, medium and small batches."""
 
-_LEAST_ROWS = 50
+LEAST_ROWS = 50
 """Records of the smallest batch."""
 
 
@@ -62,9 +62,9 @@ def designed_points(plans: Sequence[DesignedPlan], large: int) -> list[DesignedP
         plans: the plans, the usual one first.
         large: records of a large batch. Medium and small ones have a third and a ninth of them.
     """
-    medium, small = (max(round(large / _STEP**power), _LEAST_ROWS) for power in (1, 2))
+    medium, small = (max(round(large / _STEP**power), LEAST_ROWS) for power in (1, 2))
     usual, others = plans[0], plans[1:]
     points = [DesignedPoint(plan, medium) for plan in (usual, *others)]
-    points[2:2] = [DesignedPoint(usual, max(large, _LEAST_ROWS))]
+    points[2:2] = [DesignedPoint(usual, max(large, LEAST_ROWS))]
     points += [DesignedPoint(plan, small) for plan in (usual, *others)]
     return list(dict.fromkeys(points))

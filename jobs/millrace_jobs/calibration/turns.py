@@ -22,6 +22,9 @@ from millrace_jobs.sources.wrapped import WrappedSource
 
 _AT, _PASS, _SHIFT = "at", "pass", "shift"
 
+_TOGETHER = 2
+"""Turns within which sources that have their shares of records come to their ends: shares are rounded."""
+
 
 @dataclass(frozen=True)
 class BatchTurn:
@@ -86,7 +89,21 @@ class TurnSource(WrappedSource):
         if not self._again:
             return start
         first = self._after(self.source.initial(), rows, turn.units)
-        return {_AT: first, _PASS: start[_PASS] + 1, _SHIFT: turn.shift}
+        number = start[_PASS] + 1
+        return {_AT: first, _PASS: number, _SHIFT: self._shift_of(number, turn)}
+
+    def _shift_of(self, number: int, turn: BatchTurn) -> int:
+        """Return how much later the records of a pass are: as those of the source that began it just now, if one did.
+
+        So records that are of the same time in several sources still are.
+        """
+        settled = self._file.with_name(f"pass-{number}.json")
+        if settled.exists():
+            before = BatchTurn.read(settled)
+            if turn.number - before.number <= _TOGETHER:
+                return before.shift
+        turn.write(settled)
+        return turn.shift
 
     def _after(self, start: Position, rows: int, units: int) -> Position:
         return next_end(self.source, start, rows, units)
@@ -145,13 +162,10 @@ def next_end(source: Source, start: Position, rows: int, units: int) -> Position
 
 def first_time(source: Source, column: str) -> int | None:
     """Return the earliest time in the first records, in microseconds since 1970; None if there are no times."""
+    place = [name.lower() for name in source.schema.names].index(column.lower())  # as in Spark, the case does not count
     start = source.initial()
-    end = next_end(source, start, 1000, 1)
-    for piece in source.slices(start, end, 1):
-        for records in source.read(piece, "calibration"):
-            if isinstance(records, Rejected):
-                continue
-            earliest = pc.min(records.column(column)).cast(pa.int64()).as_py()
-            if earliest is not None:
-                return int(earliest)
-    return None
+    pieces = source.slices(start, next_end(source, start, 1000, 1), 1)
+    blocks = (block for piece in pieces for block in source.read(piece, "calibration"))
+    times = [block.column(place).cast(pa.int64()) for block in blocks if not isinstance(block, Rejected)]
+    earliest: int | None = pc.min(pa.chunked_array(times, pa.int64())).as_py()
+    return earliest

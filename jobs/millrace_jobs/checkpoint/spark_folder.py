@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.deployment import ANOTHER_CHECKPOINT
 from millrace_jobs.disk import sync
 from millrace_jobs.places import Place, may_be_away
@@ -157,8 +157,15 @@ class SparkLog:
         raise damaged(path, "it is not as Spark wrote it")
 
     def pin(self, batch: int) -> Pin | None:
-        """Return the plan of a batch that was begun; None if none of its sources had one."""
-        stored = next((offset["pin"] for offset in self._offsets(batch) if "pin" in offset), None)
+        """Return the plan of a batch that was begun; None if none of its sources had one.
+
+        A source that had nothing to offer keeps the plan of an earlier batch in its offset.
+        """
+        offsets = [offset for offset in self._offsets(batch) if "pin" in offset]
+        if any(offset["pin"] != offsets[0]["pin"] for offset in offsets):
+            before = self._positions(batch - 1)
+            offsets = [offset for offset in offsets if (offset["source"], offset["position"]) not in before] or offsets
+        stored = offsets[0]["pin"] if offsets else None
         try:
             return None if stored is None else Pin.from_json(stored)
         except TypeError:  # not an object, or with other fields than those of a pin
@@ -186,6 +193,15 @@ class SparkLog:
         if not all("source" in offset and "position" in offset for offset in offsets):
             raise damaged(self.spark / "offsets" / str(batch), "it has an offset without a position")
         return offsets
+
+    def _positions(self, batch: int) -> list[tuple[str, Any]]:
+        """Return the sources of a batch with their positions; empty if it is not in the log any more."""
+        try:
+            return [(offset["source"], offset["position"]) for offset in self._offsets(batch)]
+        except TransientError:  # of an object store, which may still have it
+            raise
+        except MillraceError:
+            return []
 
     def _line(self, log: str, batch: int, number: int) -> dict[str, Any]:
         try:

@@ -44,6 +44,10 @@ token.
 """
 
 _NO_TOPIC = ("does not know the topic", "create it, or correct its name")
+_NO_BROKER = ("answers like no broker of Kafka", "check bootstrapServers: something else listens at that address")
+_TOO_LARGE = "receive.message.max.bytes"
+"""What librdkafka says to raise where an answer begins with no sensible length, such as one of HTTP."""
+
 _NO_KEY_HINT = "a compacted topic takes only messages with a key: add a key, or write to another topic"
 _CLOCK_HINT = "check whether the clock of this machine is right: brokers refuse times far ahead of theirs"
 _FORBIDDEN = "does not let this user do that"
@@ -165,6 +169,8 @@ def kafka_problem(error: KafkaException | KafkaError, doing: str, connection: Co
     if error.code() in _REFUSALS and connection.mechanism == SaslMechanism.OAUTHBEARER:
         hint = _ACCEPTED_HINT
     detail = f" ({detail})" if (detail := _detail(error)) else ""
+    if error.code() == KafkaError._BAD_MSG and _TOO_LARGE in error.str():
+        (why, hint), detail = _NO_BROKER, ""
     problem = Problem(f"Kafka at {connection.servers} {why}{detail} while {doing}", hint)
     return TransientError(problem) if is_transient(error) else MillraceError(problem)
 

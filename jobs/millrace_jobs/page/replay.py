@@ -276,6 +276,8 @@ class _Replay:
 def _change(line: BatchLine, before: BatchPlan | None, plan: BatchPlan) -> TimelineEntry:
     now = plan_text(plan)
     text = f"First plan: {now}." if before is None else f"{plan_text(before)} became {now}."
+    if before is not None and (before.epoch, before.algorithm) == (plan.epoch, plan.algorithm):
+        text = f"Executors of the plan came or went: {text}"
     return TimelineEntry(line.time, EntryKind.DECISION, f"Plan of batch {line.details.batch}", text)
 
 

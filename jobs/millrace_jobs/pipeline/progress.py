@@ -159,7 +159,8 @@ def batch_report(
     workers = [worker for note in notes for worker in note.get("workers", ())]
     replicas = [replica for note in notes for replica in note.get("replicas", [note])]
     ends = [source["endOffset"] for source in progress["sources"] if isinstance(source.get("endOffset"), dict)]
-    pin = next((Pin.from_json(end["pin"]) for end in ends if "pin" in end), None)
+    moved = [source["endOffset"] for source in progress["sources"] if _has_moved(source)]  # others have an older plan
+    pin = next((Pin.from_json(end["pin"]) for end in (*moved, *ends) if "pin" in end), None)
     taken = _taken(progress)
     waiting = {end["source"]: end.get("waiting", 0) for end in ends}
     state = progress["stateOperators"]
@@ -241,9 +242,13 @@ def _taken(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _has_moved(source: Mapping[str, Any]) -> bool:
-    """Whether a source contributed to the batch; an unchanged offset belongs to an earlier batch."""
+    """Whether a source contributed to the batch.
+
+    An unchanged offset belongs to an earlier batch. In the first batch, that of a source with nothing to offer is the
+    one before its first record, which has no pin.
+    """
     start, end = source.get("startOffset") or {}, source.get("endOffset")
-    return isinstance(end, dict) and start.get("position") != end.get("position")
+    return isinstance(end, dict) and "pin" in end and start.get("position") != end.get("position")
 
 
 def _notes(progress: Mapping[str, Any]) -> Iterable[dict[str, Any]]:

@@ -13,6 +13,7 @@ from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.replicas import ReplicaControl
 from millrace_jobs.run.table_refresh import RefreshedTables
+from millrace_jobs.session import ExecutorState
 from millrace_jobs.sinks.base import Sink
 from millrace_jobs.sources.base import Source
 
@@ -46,10 +47,12 @@ class RunInputs:
 class RunEnvironment:
     """Where a run computes: Spark, the checkpoint that it continues from, and a folder for this run alone.
 
-    ``cores`` returns the number of cores that run tasks now.
+    ``cores`` returns the number of cores that run tasks now, and ``executors`` the executors; None where tasks run in
+    this process.
     """
 
     spark: SparkSession
     checkpoint: Checkpoint
     workspace: Path
     cores: Callable[[], int] = lambda: 1
+    executors: Callable[[], ExecutorState | None] = lambda: None

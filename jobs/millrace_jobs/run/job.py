@@ -293,14 +293,14 @@ class Job:
         server.probes = {**server.probes, "/healthz": self._health.liveness}
         urls = {"page": f"{server.url}/", "metrics": f"{server.url}/metrics"}
         facts = urls | {"checkpoint": str(root), "results": prepared.sink.place}
-        if lookups:
-            facts["lookups"] = lookups
+        facts |= {"lookups": lookups} if lookups else {}
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
+        cores = partial(self.platform.cores, spark)
         self._run = RunLoop(
             RunQuery(self.query.name, self._spec, prepared.compiled, prepared.sink),
             RunInputs(opened.sources, tables or None, replicas),
-            RunEnvironment(spark, checkpoint, self._workspace, lambda: self.platform.cores(spark)),
+            RunEnvironment(spark, checkpoint, self._workspace, cores, self.platform.executors),
             plans=plans,
             watcher=observer,
             once=self.once,

@@ -114,6 +114,7 @@ class RunLoop:
             replayed=checkpoint.last_batch().unfinished,
             contents=inputs.tables.newest if inputs.tables is not None else dict,
             cores=self.environment.cores,
+            executors=self.environment.executors,
         )
 
     @property

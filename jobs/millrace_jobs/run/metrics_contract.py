@@ -353,13 +353,15 @@ CONTRACT = (
         "millrace_plan_workers",
         "gauge",
         "number",
-        "Workers (n) in the plan of the last batch, or of the next one while there is nothing to do.",
+        "Workers (n) of the last batch, or of the next one while there is nothing to do: those of its plan, or fewer "
+        "while executors are missing.",
     ),
     _metric(
         "millrace_plan_replicas",
         "gauge",
         "number",
-        "Partitioner replicas (m) in the plan of the last batch, or of the next one while there is nothing to do.",
+        "Partitioner replicas (m) of the last batch, or of the next one while there is nothing to do: those of its "
+        "plan, or fewer while executors are missing.",
     ),
     _metric(
         "millrace_plan_info",

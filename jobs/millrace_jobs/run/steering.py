@@ -5,7 +5,9 @@ What it writes, ``pipeline.reader`` reads (``plan.control``). The session settin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from millrace_api.errors import MillraceError
@@ -18,7 +20,8 @@ from millrace_jobs.plan.policies import MAX_STATE, LearnedStates
 from millrace_jobs.queries.execution import CompiledQuery, RoutingMode
 from millrace_jobs.run.admission import Admission, FinishedBatch
 from millrace_jobs.run.listener import Watcher
-from millrace_support.batch_cost import makespan
+from millrace_jobs.session import ExecutorState
+from millrace_support.batch_cost import fitted_tasks, makespan
 
 ONCE_INTERVALS = 10
 """Batch intervals that one batch may take in a ``once`` run, in which no user waits for single batches."""
@@ -59,6 +62,7 @@ class Steering:
         replayed: the batch that an earlier run began and did not finish.
         contents: returns the newest content of each static table that is read in the background.
         cores: returns the number of cores that run tasks now.
+        executors: returns the executors; None where tasks run in this process.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Steering:
         replayed: int | None = None,
         contents: Callable[[], Mapping[str, str]] = dict,
         cores: Callable[[], int] = lambda: 1,
+        executors: Callable[[], ExecutorState | None] = lambda: None,
     ) -> None:
         self.control = control
         self.loading = TableLoading(spec, once=once, replayed=replayed)
@@ -86,6 +91,11 @@ class Steering:
         self._require = require
         self._contents = contents
         self._cores = cores
+        self._executors = executors
+        self._slots = spec.executors.cores.slots
+        self._plan: tuple[Pin, int] | None = None  # with its executors
+        self._were_complete = False  # the executors of a plan, since the start
+        self._unread = 0  # records that the last batch has read or left
         self._pin: Pin | None = None
         self._learned = LearnedStates(policies)
         self._interval = spec.batch_interval.seconds
@@ -105,7 +115,7 @@ class Steering:
 
     @property
     def pin(self) -> Pin:
-        """The plan that was adopted last."""
+        """The plan that was adopted last, with the tasks that fit the executors that are there."""
         assert self._pin is not None
         return self._pin
 
@@ -117,8 +127,11 @@ class Steering:
     def follow_plan(self) -> bool:
         """Adopt a new plan, to be reported with the next instructions; keep the last one if it cannot be followed.
 
+        While executors of the plan are missing, as after a loss, batches have fewer tasks, so that they need no other
+        wave.
+
         Returns:
-            Whether a new plan was adopted.
+            Whether the next batch runs under a new plan, or with other tasks.
 
         Raises:
             MillraceError: the first plan cannot be followed.
@@ -133,15 +146,37 @@ class Steering:
                 raise
             self._watcher.message(f"the plan stays as it is: {error}")
             return False
-        if pin is None:
-            return False
+        if plan is None or pin is None:
+            return self._fit_tasks()
         if self._pin is not None:
             self.plan_changes += 1
             where = ", in processes of their own" if pin.is_dedicated else ""
             plan_text = f"plan {pin.epoch}: {pin.algorithm}, m={pin.replicas}{where}, n={pin.workers}"
             self._news = f"{plan_text}, from the next batch on"
-        self._pin = pin
+        self._plan = pin, plan.executors
+        self._fit_tasks()
         return True
+
+    def _fit_tasks(self) -> bool:
+        """Fit the tasks of the plan to the executors that are there; return whether they are others than before.
+
+        Until all executors have come after a start, tasks are as planned: those that come within a batch take some. As
+        many replicas stay as are needed to read what waits. Replicas in processes of their own place records ahead of
+        batches, and so keep to the plan.
+        """
+        if self._plan is None:
+            return False
+        pin, wanted = self._plan
+        executors = None if pin.is_dedicated else self._executors()
+        if executors is not None:
+            self._were_complete |= executors.ready >= wanted
+        if executors is not None and self._were_complete:
+            planned, ready = wanted * self._slots, executors.ready * self._slots
+            workers, replicas = (fitted_tasks(tasks, planned, ready) for tasks in (pin.workers, pin.replicas))
+            needed = min(math.ceil(self._unread / self._most_of_replica), pin.replicas)
+            pin = replace(pin, workers=workers, replicas=max(replicas, needed))
+        before, self._pin = self._pin, pin
+        return pin != before
 
     def instruct_sources(self, *, draining: bool, closing_time: int | None) -> None:
         """Write what the next batch runs under to the control file; with ``draining``, no batch follows."""
@@ -161,13 +196,17 @@ class Steering:
         Tables are read before streams, as far as memory allows. A stream that is ahead of a table would move the
         watermark, behind which the table's upserts no longer correct results.
         """
-        records = min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes))
-        fitting = max(1, records) * self.pin.replicas
+        fitting = self._most_of_replica * self.pin.replicas
         limits = self._admission.shares({name: self._waiting[name] for name in self._streams}, fitting)
         tables = self._waiting.keys() - self._streams
         if any(self._waiting[name] for name in tables):
             limits = dict.fromkeys(self._streams, 1)
         return limits | dict.fromkeys(sorted(tables), fitting)
+
+    @property
+    def _most_of_replica(self) -> int:
+        """The maximum number of records that a replica reads in a batch."""
+        return max(1, min(REPLICA_RECORDS, int(REPLICA_BYTES / self._record_bytes)))
 
     def learn_from(self, report: BatchReport) -> None:
         """Learn from a finished batch: limits, sizes, and what its partitioners have learned."""
@@ -180,7 +219,9 @@ class Steering:
             return
         if report.rows:
             self._record_bytes = max(report.bytes / report.rows, 1.0)
-        plan = (report.pin.algorithm, report.pin.replicas, report.pin.workers)
+        self._unread = _admitted(report) + report.waiting
+        tasks = self._planned(report.pin)
+        plan = (report.pin.algorithm, tasks.replicas, tasks.workers)
         arrived = self._arrivals_per_interval(report)
         at_once = max(min(report.state_partitions or 1, self._cores()), 1)
         search, on_records = report.search_seconds / at_once, self._on_records(report, at_once)
@@ -189,6 +230,10 @@ class Steering:
         )
         if self._query.mode(report.pin) is not RoutingMode.NATIVE:
             self._save_learned(report.batch, report.pin, report.states)
+
+    def _planned(self, pin: Pin) -> Pin:
+        """Return the pin of a batch with all tasks of its plan: costs stay known while executors are missing."""
+        return self._plan[0] if self._plan is not None and self._plan[0].epoch == pin.epoch else pin
 
     def _on_records(self, report: BatchReport, at_once: int) -> float | None:
         """Return the seconds of a batch that may have been spent on records; None unless its tasks have clocks.

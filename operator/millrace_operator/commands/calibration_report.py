@@ -227,9 +227,9 @@ def _sentence(found: RateForecast, deployment: Deployment) -> str:
     high = deployment.bounds.executors.high
     wanted = deployment.target * deployment.interval
     parts = []
+    shown = found.plan or found.beyond or found.nearest
+    guess = " (a guess, since the interval is wide)" if shown.high > (1 + WIDE) * shown.utilization else ""
     if found.plan is not None:
-        is_wide = found.plan.high > (1 + WIDE) * found.plan.utilization
-        guess = " (a guess, since the interval is wide)" if is_wide else ""
         parts.append(f"{_executors(found.plan.plan.executors)} should do{guess}")
         if found.sure is None:
             parts.append(f"not even {high} keep the upper end of the interval below the target")
@@ -238,17 +238,18 @@ def _sentence(found: RateForecast, deployment: Deployment) -> str:
     elif found.shortest > wanted:
         cause, hint = _cause(found, deployment)
         parts.append(
-            f"no number of executors is enough: {found.shortest:.2f} s of a batch, mostly {cause}, do not become "
-            f"shorter with more, and {wanted:.2f} s are allowed; {hint}"
+            f"no number of executors is enough{guess}: {found.shortest:.2f} s of a batch, mostly {cause}, do not "
+            f"become shorter with more, and {wanted:.2f} s are allowed; {hint}"
         )
     elif found.beyond is not None:
         shape = found.beyond.plan
         parts.append(
-            f"not with {_executors(high)} at most (W {found.nearest.utilization:.2f}); {shape.executors} would do, "
-            f"if executors.max, parallelism.max {shape.parallelism} and replicas.max {shape.replicas} allowed it"
+            f"not with {_executors(high)} at most (W {found.nearest.utilization:.2f}); "
+            f"{shape.executors} would do{guess}, if executors.max, parallelism.max {shape.parallelism} and "
+            f"replicas.max {shape.replicas} allowed it"
         )
     else:
-        parts.append(f"not with {_executors(high)} at most (W {found.nearest.utilization:.2f})")
+        parts.append(f"not with {_executors(high)} at most{guess} (W {found.nearest.utilization:.2f})")
     if found.plan is not None and found.shortest > wanted / 2:
         parts.append(f"{found.shortest:.2f} s of a batch do not become shorter with more executors")
     if found.extrapolates:

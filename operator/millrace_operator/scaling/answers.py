@@ -82,7 +82,9 @@ class AnswerReader:
     when executors come or go may have started with other executors. It is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, executor_cores: int = 1) -> None:
+        """Read the answers of a job whose executors have ``executor_cores`` cores each."""
+        self._executor_cores = executor_cores
         self._base: _Base | None = None
 
     def step(self, answer: Answer | None, now: float, epoch: int, shape: Shape | None = None) -> Observation | NoAnswer:
@@ -92,15 +94,15 @@ class AnswerReader:
             answer: the metrics' answer; None if they gave none.
             now: seconds, of the same clock as the answer's.
             epoch: epoch of the plan that was decided last.
-            shape: shape of that plan, to check that batches have its parallelism and replicas; without it, only the
-                epoch is checked.
+            shape: shape of that plan, to check that batches have its parallelism and replicas, or fewer while executors
+                are missing; without it, only the epoch is checked.
         """
         if answer is None:
             return NoAnswer(NoAnswerReason.ABSENT, "the metrics gave no answer")
         return (
             _missing(answer)
             or self._untimely(answer, now)
-            or _other_plan(answer, epoch, shape)
+            or self._other_plan(answer, epoch, shape)
             or _impossible(answer)
             or self._compare(answer)
         )
@@ -124,6 +126,18 @@ class AnswerReader:
         if self._base is not None and answer.time < self._base.seen:
             return inconsistent(f"the answer is {self._base.seen - answer.time:g} s older than the one before")
         return None
+
+    def _other_plan(self, answer: Answer, epoch: int, shape: Shape | None) -> NoAnswer | None:
+        if answer.epoch != epoch:
+            message = f"the last batch ran under the plan of epoch {answer.epoch:g}, and {epoch} was decided last"
+            return NoAnswer(NoAnswerReason.OTHER_PLAN, message)
+        tasks = int(answer.parallelism or 0), int(answer.replicas or 0)
+        if shape is None or shape.runs_as(*tasks, self._executor_cores):
+            return None
+        differing = (name for name in ("parallelism", "replicas") if getattr(answer, name) != getattr(shape, name))
+        name = next(differing, "parallelism")
+        message = f"{name} is {getattr(answer, name):g}, and the plan says {getattr(shape, name)}"
+        return NoAnswer(NoAnswerReason.OTHER_PLAN, message)
 
     def _compare(self, answer: Answer) -> Observation | NoAnswer:
         base = self._base
@@ -166,11 +180,14 @@ class AnswerReader:
         return NoAnswer(NoAnswerReason.COUNTER_RESET, f"{name} went down from {before:g} to {after:g}")
 
     def _other_executors(self, base: _Base, answer: Answer) -> NoAnswer | None:
-        """Start over if executors came or went under one epoch: batches have to start and end with the same ones."""
-        for name in ("executors", "parallelism", "replicas", "interval_seconds"):
+        """Start over if executors came or went under one epoch: batches have to start and end with the same ones.
+
+        A batch with other tasks began after the driver had seen that; so did those that follow it.
+        """
+        for name in ("executors", "interval_seconds", "parallelism", "replicas"):
             before, after = getattr(base.answer, name), getattr(answer, name)
             if before != after:
-                self._begin(answer)
+                self._begin(answer, whole=name in ("parallelism", "replicas"))
                 return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} went from {before:g} to {after:g}")
         return None
 
@@ -231,17 +248,6 @@ def _impossible(answer: Answer) -> NoAnswer | None:
             return inconsistent(f"{name} is {values[name]:g}, and batches need 1 or more")
     if values["interval_seconds"] <= 0:
         return inconsistent(f"interval_seconds is {values['interval_seconds']:g}, and must be above 0")
-    return None
-
-
-def _other_plan(answer: Answer, epoch: int, shape: Shape | None) -> NoAnswer | None:
-    if answer.epoch != epoch:
-        message = f"the last batch ran under the plan of epoch {answer.epoch:g}, and {epoch} was decided last"
-        return NoAnswer(NoAnswerReason.OTHER_PLAN, message)
-    for name in () if shape is None else ("parallelism", "replicas"):
-        value, planned = getattr(answer, name), getattr(shape, name)
-        if value != planned:
-            return NoAnswer(NoAnswerReason.OTHER_PLAN, f"{name} is {value:g}, and the plan says {planned}")
     return None
 
 

@@ -42,7 +42,8 @@ class Answer:
         keys: distinct keys of a batch.
         imbalance: largest load of a combine task over the mean, minus 1.
         hottest_key, largest_slice: share of the records of a batch that one key has at most, and one slice.
-        epoch, parallelism, replicas: of the plan of the last batch.
+        epoch: of the plan of the last batch.
+        parallelism, replicas: of the last batch: those of its plan, or fewer while executors are missing.
         state_partitions: tasks of the merge.
         executors: executors that are ready at ``time``.
         progress_time: when a batch last ended, or a trigger last found nothing to do; seconds of the driver's clock.

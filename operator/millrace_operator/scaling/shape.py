@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from millrace_support.batch_cost import fitted_tasks
+
 Vector = NDArray[np.float64]
 """An array of numbers; each use documents its shape."""
 
@@ -19,6 +21,23 @@ class Shape:
     executors: int
     parallelism: int
     replicas: int
+
+    def fitted(self, ready: int, executor_cores: int) -> Shape:
+        """Return the shape with the tasks that a driver runs while only so many of its executors are ready."""
+        planned, cores = self.executors * executor_cores, ready * executor_cores
+        parallelism, replicas = (fitted_tasks(tasks, planned, cores) for tasks in (self.parallelism, self.replicas))
+        return replace(self, parallelism=parallelism, replicas=replicas)
+
+    def runs_as(self, parallelism: int, replicas: int, executor_cores: int) -> bool:
+        """Return whether these are the tasks of the shape, with all of its executors or with fewer that are ready.
+
+        A driver may keep more replicas than fit, to read what waits.
+        """
+        if not self.executors:
+            return (parallelism, replicas) == (self.parallelism, self.replicas)
+        waves = math.ceil(self.parallelism / (self.executors * executor_cores))
+        least = self.fitted(math.ceil(parallelism / (waves * executor_cores)), executor_cores)
+        return least.parallelism == parallelism and least.replicas <= replicas <= self.replicas
 
     def __str__(self) -> str:
         return f"{self.executors}/{self.parallelism}/{self.replicas}"

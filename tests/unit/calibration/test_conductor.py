@@ -22,6 +22,7 @@ class Job:
     each: float = 1e-5
     fixed: float = 0.4
     available: int | None = None
+    readable: float = 1.0
     now: float = 0.0
     rows: list[int] = field(default_factory=list)
     cores: list[int] = field(default_factory=list)
@@ -54,12 +55,14 @@ class Job:
         for _ in range(2):
             self.plan = self.conductor.current() or self.plan
         assert self.plan is not None
-        rows = min(self.turns[-1].rows, self.available or 10**9)
+        taken = min(self.turns[-1].rows, self.available or 10**9)
+        rows = max(round(taken * self.readable), 1)
         seconds = self.fixed + self.each * rows
         self.now += seconds
         self.rows.append(rows)
         pin = replace(PIN, epoch=self.plan.epoch, workers=self.plan.parallelism, replicas=self.plan.replicas)
         report = a_batch(batch=len(self.rows), rows=rows, seconds=seconds, pin=pin, latest_event=int(self.now * 1e6))
+        report = replace(report, taken=taken)
         self.conductor.batch(report)
         return report
 
@@ -114,6 +117,13 @@ def test_a_source_with_few_records_is_asked_for_no_more() -> None:
     found = job.run()
     assert max(batch.rows for batch in found.finished) == 3000
     assert len(found.finished) >= 12
+
+
+def test_batches_grow_although_few_of_the_offsets_have_a_record() -> None:
+    found = Job(readable=0.1).run()
+    large = max(found.finished, key=lambda batch: batch.rows)
+    assert large.rows > 1000
+    assert large.seconds >= 0.5 * 60 / 36
 
 
 def test_the_turn_of_a_new_plan_waits_until_the_sources_know_the_plan() -> None:
@@ -179,6 +189,14 @@ def test_a_run_whose_records_are_all_rejected_ends() -> None:
     assert job.conductor.rejected == 6 * job.now
 
 
+def test_one_empty_batch_that_takes_long_does_not_end_the_run() -> None:
+    job = Job()
+    job.next_batch()
+    job.now += 40
+    job.conductor.batch(a_batch(batch=2, rows=0, seconds=40.0))
+    assert not job.ended
+
+
 def test_a_run_whose_source_has_no_more_ends() -> None:
     job = Job()
     for _ in range(4):
@@ -188,3 +206,18 @@ def test_a_run_whose_source_has_no_more_ends() -> None:
         job.now += 0.1
         job.conductor.idle()
     assert 19 < job.now - ended_at < 22
+
+
+def test_batches_of_tables_alone_neither_count_nor_end_the_run() -> None:
+    job = Job()
+    job.conductor.streams = {"clicks"}
+    job.conductor.current()
+    for number in range(10):
+        job.now += 5
+        of_table = a_batch(batch=number, rows=500_000, seconds=5.0, taken_from={"users": 500_000})
+        job.conductor.batch(of_table)
+    assert not job.ended
+    assert (job.conductor.spent, job.conductor.warm_up, len(job.turns)) == (0, 0, 1)
+    job.conductor.batch(a_batch(rows=100, seconds=0.4, taken_from={"clicks": 100, "users": 3}))
+    assert job.conductor.warm_up == 1
+    assert job.turns[-1].rows == 800

@@ -2,7 +2,7 @@
 
 from builders import a_query
 from millrace_api.errors import MillraceError, Problem
-from millrace_jobs.calibration.calibrate import with_sample_hint
+from millrace_jobs.calibration.calibration_endpoints import with_sample_hint
 
 FILES = {"files": {"path": "data", "format": "csv"}, "schema": "at TIMESTAMP"}
 TOPIC = {"kafka": {"bootstrapServers": "kafka:9092", "topic": "t"}, "format": "json", "schema": "at TIMESTAMP"}

@@ -69,6 +69,25 @@ def test_records_are_read_again_with_later_times(tmp_path: Path, file: Path) -> 
     assert records(source, again, further) == [(63 * SECOND, 3), (64 * SECOND, 4)]
 
 
+def test_sources_that_come_to_their_ends_one_after_the_other_stay_together(tmp_path: Path, file: Path) -> None:
+    first, second = (TurnSource(replay(tmp_path), file, 1.0, again=True) for _ in range(2))
+    end = following(first, first.initial(), file, BatchTurn(1, 100))
+    second.latest(second.initial(), everything=False)
+    again = [
+        following(first, end, file, BatchTurn(2, 3, shift=60 * SECOND)),
+        following(second, end, file, BatchTurn(3, 3, shift=75 * SECOND)),
+    ]
+    assert records(first, end, again[0]) == records(second, end, again[1])
+
+
+def test_a_source_that_comes_to_its_end_much_later_follows_the_last_records(tmp_path: Path, file: Path) -> None:
+    first, second = (TurnSource(replay(tmp_path), file, 1.0, again=True) for _ in range(2))
+    end = following(first, first.initial(), file, BatchTurn(1, 100))
+    following(first, end, file, BatchTurn(2, 3, shift=60 * SECOND))
+    again = following(second, end, file, BatchTurn(9, 1, shift=75 * SECOND))
+    assert records(second, end, again) == [(75 * SECOND, 0)]
+
+
 def test_a_source_that_cannot_be_read_again_ends(tmp_path: Path, file: Path) -> None:
     source = TurnSource(replay(tmp_path), file, 1.0, again=False)
     end = following(source, source.initial(), file, BatchTurn(1, 100))
@@ -94,5 +113,6 @@ def test_files_come_in_units(tmp_path: Path, file: Path) -> None:
     assert [n for _, n in records(source, source.initial(), end)] == [0, 1, 2]
 
 
-def test_the_first_time_is_that_of_the_first_records(tmp_path: Path) -> None:
-    assert first_time(replay(tmp_path), "at") == 0
+@pytest.mark.parametrize("column", ["at", "AT"])
+def test_the_first_time_is_that_of_the_first_records(tmp_path: Path, column: str) -> None:
+    assert first_time(replay(tmp_path), column) == 0

@@ -53,6 +53,20 @@ def test_a_source_without_an_offset_is_left_out(open_checkpoint):
     assert list(checkpoint.committed()) == ["zones"]
 
 
+def test_the_plan_of_a_batch_is_that_of_a_source_which_it_reads(open_checkpoint):
+    """One that had nothing to offer keeps the offset of an earlier batch."""
+    checkpoint = open_checkpoint(a_query())
+    log = Log(checkpoint)
+    quiet = offset(3, epoch=1, name="users")
+    log.begin(0, quiet, offset(5, epoch=1))
+    log.commit(0)
+    log.begin(1, quiet, offset(6, epoch=2))
+    assert checkpoint.unfinished_pin() == Pin(2, "hash", 2, 4)
+    log.commit(1)
+    log.begin(2, offset(4, epoch=3, name="users"), offset(6, epoch=2))
+    assert checkpoint.unfinished_pin() == Pin(3, "hash", 2, 4)
+
+
 def test_the_readers_of_a_source_that_is_read_twice_have_an_offset_each(open_checkpoint):
     checkpoint = open_checkpoint(a_query())
     log = Log(checkpoint)

@@ -115,6 +115,12 @@ def test_a_wide_interval_is_called_a_guess():
     assert "a guess, since the interval is wide" in text
 
 
+def test_no_number_of_executors_is_a_guess_where_the_interval_is_wide():
+    found = measured(TrueJob(noise=1.0, fixed=12.0))
+    _, text = report(replace(found, batches=found.batches[:3]), 1000.0)
+    assert "no number of executors is enough (a guess, since the interval is wide): " in text
+
+
 def test_a_document_is_json_without_infinities():
     document, _ = report(measured(), 1e9)
     json.dumps(document, allow_nan=False)

@@ -13,6 +13,10 @@ REFUSED = (
     "kafka:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused "
     "(after 3ms in state CONNECT, 4 identical error(s) suppressed)"
 )
+OTHER_PROTOCOL = (
+    "kafka:9092/bootstrap: Receive failed: Invalid response size 1213486160 (0..100000000): "
+    "increase receive.message.max.bytes"
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,11 @@ REFUSED = (
             KafkaError(KafkaError.INVALID_TIMESTAMP),
             "Kafka at kafka:9092 does not take the records while looking for topic trips; "
             "check whether the clock of this machine is right: brokers refuse times far ahead of theirs",
+        ),
+        (
+            KafkaError(KafkaError._BAD_MSG, OTHER_PROTOCOL),
+            "Kafka at kafka:9092 answers like no broker of Kafka while looking for topic trips; "
+            "check bootstrapServers: something else listens at that address",
         ),
         (
             KafkaError(KafkaError.POLICY_VIOLATION),

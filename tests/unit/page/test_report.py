@@ -47,6 +47,14 @@ def test_the_timeline_has_every_decision():
     ]
 
 
+def test_tasks_that_follow_the_executors_of_a_plan_are_no_other_plan():
+    _, _, lines = record_of(a_batch(), a_batch(pin=replace(PIN, workers=2)))
+    assert entries(lines, EntryKind.DECISION)[1] == (
+        "Plan of batch 1",
+        "Executors of the plan came or went: pkg, n=4, m=2, epoch 1 became pkg, n=2, m=2, epoch 1.",
+    )
+
+
 def test_samples_say_neither_when_the_run_began_nor_how_long_its_start_took():
     _, _, lines = record_of(a_batch())
     assert [text for _, text in entries(lines, EntryKind.RUN)][:2] == [

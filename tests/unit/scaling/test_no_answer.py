@@ -159,6 +159,22 @@ def test_batches_with_other_tasks_than_the_plan_has_are_of_another_plan(name, pl
     assert AnswerReader().step(answer, answer.time, EPOCH, Shape(9, 4, 3)).reason is NoAnswerReason.NO_BATCH
 
 
+@pytest.mark.parametrize(
+    ("planned", "fits"),
+    [
+        (Shape(3, 6, 3), True),  # two executors of two cores take four of six tasks at once
+        (Shape(4, 8, 3), True),
+        (Shape(3, 6, 4), False),  # they take all four that route
+        (Shape(2, 8, 3), True),  # one takes two of the three at once, which may be too few to read what waits
+        (Shape(4, 8, 2), False),  # there are no more replicas than planned
+    ],
+)
+def test_batches_have_fewer_tasks_than_planned_while_executors_are_missing(planned, fits):
+    answer = Job().run(10).answers[-1]
+    found = AnswerReader(executor_cores=2).step(answer, answer.time, EPOCH, planned)
+    assert found.reason is (NoAnswerReason.NO_BATCH if fits else NoAnswerReason.OTHER_PLAN)
+
+
 def test_no_observation_mixes_batches_of_two_plans():
     job, reading = Job().run(31), AnswerReader()
     read(job.answers, reading)
@@ -181,6 +197,19 @@ def test_the_batch_that_began_before_executors_came_is_left_out():
     seen = [one for one in found if isinstance(one, Observation)]
     assert len(seen) >= 10
     assert [(one.plan.executors, one.seconds) for one in seen] == [(6, pytest.approx(3.0))] * len(seen)
+
+
+def test_batches_with_other_tasks_for_fewer_executors_count_as_soon_as_one_is_reported():
+    job, reading = Job().run(31), AnswerReader()
+    read(job.answers, reading)
+    job.executors = 1
+    job.run(36)
+    job.parallelism = 2
+    found = read(job.run(60).answers[6:], reading)
+    assert reasons(found) == [NoAnswerReason.OTHER_PLAN, NoAnswerReason.OTHER_PLAN, *[None] * 4]
+    assert [one.message for one in found[:2]] == ["executors went from 2 to 1", "parallelism went from 4 to 2"]
+    for seen in found[2:]:
+        check_truth(job, seen)
 
 
 def test_batches_of_two_intervals_are_not_mixed():

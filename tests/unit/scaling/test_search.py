@@ -153,29 +153,6 @@ def test_forecasts_tell_what_is_predicted():
     assert (one.low, one.high) == pytest.approx((0.45, 0.55))
 
 
-@pytest.mark.parametrize("work", [1.0, 1.2])
-@pytest.mark.parametrize("choose", [Search.cheapest, Search.proportional])
-def test_until_executors_come_the_new_tasks_run_on_the_old_ones(choose, work):
-    """Also where batches of the present plan are too long for the interval already, and where a plan is tried."""
-
-    def waves(plan, load):
-        return 0.1 + 1.5 * work * -(-plan.parallelism // (2 * plan.executors)) / plan.parallelism * 4 / 0.85
-
-    found = search(waves, present=Shape(2, 4, 4), executors=Range(2, 3))
-    assert bool(found.middle[0] > 1) is (work > 1)
-    best = found.shapes[choose(found, found.fits & (found.executors == 3))]
-    assert best.parallelism == 12  # three even waves on four cores and two on six; 6 or 18 leave some idle at first
-
-
-def test_tasks_for_the_time_until_executors_come_may_cost_a_little_afterwards_and_not_much():
-    def waves(extra):
-        return lambda plan, load: 1.0 + 0.3 * (plan.executors < 3 and plan.parallelism < 12) + extra * plan.parallelism
-
-    for extra, parallelism in ((0.01, 12), (0.02, 6)):
-        found = search(waves(extra), present=Shape(2, 4, 4), executors=Range(2, 3))
-        assert found.shapes[found.cheapest(found.executors == 3)].parallelism == parallelism
-
-
 @pytest.mark.parametrize("network", [Network(receives=4e6), Network(4e6, 3e6)])
 def test_no_shape_whose_network_would_be_full_is_chosen(network):
     """50,000 records of 200 bytes a second: three executors would get 3.3 of 4 MB/s each, two 5."""

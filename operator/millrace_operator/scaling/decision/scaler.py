@@ -50,7 +50,7 @@ class Scaler:
         was learned of its load.
         """
         self.settings, self.bounds = settings, bounds
-        self._reading = AnswerReader()
+        self._reading = AnswerReader(bounds.executor_cores)
         calibration = calibration or Calibration(bounds, state_partitions)
         self._learned = Learned(settings, bounds, calibration, seasons or Seasons())
         self._no_scale_in: Decision | None = None

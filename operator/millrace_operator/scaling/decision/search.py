@@ -31,9 +31,6 @@ REPLICAS = "replicas"
 ALIKE = 0.03
 """Share by which the W of two shapes may differ for both to be equally good."""
 
-WAITING = 0.08
-"""Share by which W may be higher than with the best tasks, if batches are shorter until new executors are there."""
-
 WIDE = 0.4
 """Largest share by which the upper end of an interval may exceed the prediction when cores are released."""
 
@@ -227,23 +224,9 @@ class Search:
             return None
         return self._lowest(np.flatnonzero(cheaper & (self.cores == self.cores[cheaper].max())).tolist())
 
-    def _meanwhile(self, indices: list[int]) -> Vector:
-        """Return batch seconds with the candidates' parallelism and replicas, but only the present executors."""
-        executors = self.shapes[0].executors
-        shapes = [Shape(executors, self.shapes[i].parallelism, self.shapes[i].replicas) for i in indices]
-        return self._model.predict(shapes, self.need.load).seconds
-
     def _lowest(self, indices: list[int], drivers: frozenset[LoadDriver] = frozenset()) -> int:
-        """Return the candidate with about the lowest W, and of these, with the lowest until new executors are there.
-
-        A plan is carried out at once, with the executors that are there: tasks that fill fourteen cores evenly may take
-        another wave on ten.
-        """
-        lowest = self.cautious[indices]
-        if not (self.executors[indices] > self.executors[0]).all():
-            return self._best(indices, lowest, drivers)
-        near = [index for index, value in zip(indices, lowest, strict=True) if value <= lowest.min() * (1 + WAITING)]
-        return self._best(near, self._meanwhile(near), drivers)
+        """Return the candidate with about the lowest W."""
+        return self._best(indices, self.cautious[indices], drivers)
 
     def _best(self, indices: list[int], rank: Vector, drivers: frozenset[LoadDriver]) -> int:
         alike = [index for index, value in zip(indices, rank, strict=True) if value <= rank.min() * (1 + ALIKE)]

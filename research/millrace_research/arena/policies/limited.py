@@ -5,6 +5,10 @@ executors and reversal has a price. Dynamic programming over the batches finds t
 the ellipsoid method finds the prices at which the limits hold (Lagrangian relaxation). It knows what the oracle knows
 and leaves out the same; parallelism and replicas change freely. The prices also prove what any run within the limits
 needs at least.
+
+Whoever knows the load does not foresee which executors are lost. Until one is replaced, a batch is late that would be
+late with one executor fewer, so that each batch counts as the share of it that is expected to be late. What is proven
+then holds on average.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ _UP, _DOWN, _NEVER = 0, 1, 2
 
 
 class ChangeLimits(NamedTuple):
-    """The most late batches, changes of executors, and reversals of a run."""
+    """The most late batches, of which shares are expected where executors are lost, changes and reversals of a run."""
 
     late: float
     changes: float
@@ -61,7 +65,9 @@ def limited(batches: Batches, limits: ChangeLimits) -> tuple[LimitedRun, float]:
     prices = _Prices(batches)
     best = prices.constant(len(batches.executors) - 1)
     if not best.within(limits):
-        raise ValueError(f"{best.counts.late} batches are late on the most executors: allow more than {limits.late:g}")
+        raise ValueError(
+            f"{best.counts.late:g} batches are late on the most executors: allow more than {limits.late:g}"
+        )
     # At prices above twice these, the most executors throughout cost less than any run that breaks a limit.
     slack = np.array(limits) - np.array(best.counts)
     center = best.core_seconds / np.clip(slack, 0.5, None) / 2
@@ -86,7 +92,9 @@ class _Prices:
 
     def __init__(self, batches: Batches) -> None:
         interval = batches.interval
-        self._late = np.stack([seconds > interval for seconds in (batches.warming, batches.draining, batches.seconds)])
+        self._late = np.stack(
+            [_expected(batches, seconds > interval) for seconds in (batches.warming, batches.draining, batches.seconds)]
+        )
         self._paid = batches.paid
         self._core_seconds = np.asarray(batches.core_seconds, dtype=np.float64)
         # Executors are requested before they are ready, and released at once.
@@ -114,7 +122,18 @@ class _Prices:
         reversals = (earlier != later) & (np.diff(at) <= self._windows[earlier])
         late = self._late[kinds, np.arange(len(sizes)), sizes]
         cost = self._core_seconds[sizes].sum() + self._paid[sizes[:-1], sizes[1:]].sum()
-        return LimitedRun(sizes, ChangeLimits(int(late.sum()), len(at), int(reversals.sum())), float(cost))
+        return LimitedRun(sizes, ChangeLimits(float(late.sum()), len(at), int(reversals.sum())), float(cost))
+
+
+def _expected(batches: Batches, late: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the share of each batch that is expected to be late, if it is ``late`` with all executors or not.
+
+    Without its only executor no batch runs. What the fewest executors can do less one is not known if they are several.
+    """
+    alone = batches.executors[0] == 1
+    fewest = (batches.rows > 0) if alone else late[:, 0]
+    fewer = np.column_stack([fewest, late[:, :-1]])
+    return np.where(late, 1.0, fewer * batches.missing)
 
 
 class _Begun(NamedTuple):
@@ -153,7 +172,7 @@ def _followed(begun: _Begun, stayed: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @inlined
 def _walk(
-    late: NDArray[np.bool_],
+    late: NDArray[np.float64],
     paid: NDArray[np.float64],
     core_seconds: NDArray[np.float64],
     windows: NDArray[np.int64],
@@ -162,8 +181,8 @@ def _walk(
 ) -> NDArray[np.float64]:
     """Fill in the runs that changes end, and return what each size costs from the beginning.
 
-    ``late`` is whether batches are late after a change in each direction, and without one. ``windows`` are the batches
-    within which a change in the other direction is a reversal.
+    ``late`` is the share of batches that is late after a change in each direction, and without one. ``windows`` are the
+    batches within which a change in the other direction is a reversal.
     """
     _, batches, sizes = late.shape
     stayed: NDArray[np.float64] = core_seconds + prices[0] * late[_NEVER, 0]

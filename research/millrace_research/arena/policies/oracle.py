@@ -27,7 +27,7 @@ from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
 from millrace_operator.scaling.shape import Shape
 from millrace_research.arena.known_job import KnownJob
-from millrace_research.arena.simulation.record import Rescale, SimulatedBatch, SimulatedRun
+from millrace_research.arena.simulation.record import LATE_INTERVALS, Rescale, SimulatedBatch, SimulatedRun
 from millrace_research.arena.simulation.run import Scenario, batch_noise, streams
 
 ORACLE = "oracle"
@@ -73,6 +73,8 @@ class Batches:
         seconds: time of that batch, of the same shape.
         warming, draining: the same on new executors, and while others drain.
         starting: mean seconds from the request for an executor until it is ready.
+        missing: share of the time for which one or more of so many executors are lost and not replaced yet, shape
+            (sizes,), without the first two batches of each loss, which may be in time; 0 if none is lost.
         interval: seconds of a batch interval.
         core_seconds: core-seconds of each number of executors over an interval, shape (sizes,).
         paid: core-seconds of a change, from one number of executors, in rows, to another.
@@ -100,6 +102,9 @@ class Batches:
         self.interval = interval
         self.core_seconds = interval * self.executors * scenario.bounds.executor_cores
         self.starting = cluster.start_seconds * math.exp(cluster.start_scatter**2 / 2)
+        lasting = math.inf if cluster.lost_every is None else cluster.lost_every
+        absent = max(self.starting - LATE_INTERVALS * interval, 0.0)
+        self.missing = 1 - (1 + absent / lasting) ** -self.executors.astype(np.float64)
         added = np.subtract.outer(-self.executors, -self.executors)  # from a row to a column
         paid = np.where(added > 0, added * self.starting, -added * cluster.drain_seconds)
         self.paid = paid * scenario.bounds.executor_cores

@@ -142,7 +142,8 @@ class _Simulation:
         Without records there is no batch, as in Spark.
         """
         self._catch_up(planned)
-        scenario, plan, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
+        scenario, whole, epoch, executors = self._scenario, self._plan, self._epoch, self._executors.ready
+        plan = whole if self._job.dedicated else whole.fitted(executors, self._job.executor_cores)
         rows = self._source.take(planned, self._limit)
         self._waiting = waiting = self._source.waiting(planned)
         newest = self._source.newest(planned)
@@ -162,7 +163,7 @@ class _Simulation:
             batch = SimulatedBatch(
                 planned, seconds, rows, self._done, newest, backlog, distinct, epoch, plan, executors
             )
-            self._admission.finished(rows, seconds, self._work, (plan.parallelism, plan.replicas))
+            self._admission.finished(rows, seconds, self._work, (whole.parallelism, whole.replicas))
             self._counters.finished(batch, waiting, partials, results, work.imbalance)
             self._batches.append(batch)
             self._done = newest

@@ -14,6 +14,7 @@ from millrace_research.arena.policies.limited import ChangeLimits, LimitedRun, l
 from millrace_research.arena.policies.oracle import Batches, bound
 from millrace_research.arena.scenarios import KEYS, ScenarioSetting, recorded, synthetic
 from millrace_research.arena.simulation import traces
+from millrace_research.arena.simulation.cluster import ClusterProfile, Fleet
 from millrace_research.arena.simulation.keys import always
 from millrace_research.arena.simulation.run import Scenario
 
@@ -28,23 +29,27 @@ def short(monkeypatch):
 
 
 @cache
-def few(seed, count=7):
-    """Batches whose rates jump, for up to three executors."""
+def few(seed, count=7, lost_every=None, start=1.0):
+    """Batches whose rates jump, for up to three executors, which may be lost."""
     rates = np.random.default_rng(seed).uniform(1e5, 8e5, count + 1)
     trace = traces.trace("few", [(2.0 * number, rate) for number, rate in enumerate(rates)])
     bounds = Bounds(Range(1, 3), Range(2, 24), Range(1, 24), 2)
     scenario = Scenario("few", trace, always(KEYS), bounds, None)
-    scenario = replace(scenario, cluster=replace(scenario.cluster, start_seconds=1.0, drain_seconds=0.5))
+    cluster = replace(scenario.cluster, start_seconds=start, drain_seconds=0.5, lost_every=lost_every)
+    scenario = replace(scenario, cluster=cluster)
     return Batches(scenario, KnownJob(scenario.job, bounds), seed)
 
 
 def counted(batches, sizes):
     """Late batches, changes, reversals and core-seconds of a run, counted batch by batch."""
-    late, cost, changes = 0, 0.0, []
+    late, cost, changes = 0.0, 0.0, []
     for number, size in enumerate(sizes):
         before = sizes[number - 1] if number else size
         seconds = batches.seconds if size == before else batches.warming if size > before else batches.draining
-        late += seconds[number, size] > batches.interval
+        if seconds[number, size] > batches.interval:
+            late += 1
+        elif batches.rows[number] and (size == 0 or seconds[number, size - 1] > batches.interval):
+            late += batches.missing[size]
         cost += batches.paid[before, size] + batches.interval * batches.executors[size] * 2
         if size != before:
             requested = number * batches.interval - (batches.starting if size > before else 0.0)
@@ -54,21 +59,34 @@ def counted(batches, sizes):
 
 
 @cache
-def every_run(seed):
-    batches = few(seed)
+def every_run(seed, **cluster):
+    batches = few(seed, **cluster)
     return [counted(batches, sizes) for sizes in product(range(3), repeat=len(batches.rows))]
 
 
+@pytest.mark.parametrize("cluster", [{}, {"lost_every": 4.0, "start": 4.5}])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("prices", [(0.0, 0.0, 0.0), (30.0, 1.0, 0.0), (8.0, 0.5, 6.0), (1000.0, 4.0, 30.0)])
-def test_at_any_prices_it_is_the_best_of_all_runs(short, seed, prices):
-    batches = few(seed)
+def test_at_any_prices_it_is_the_best_of_all_runs(short, seed, prices, cluster):
+    batches = few(seed, **cluster)
     run = module._Prices(batches).cheapest(np.array(prices))
     counts, cost = counted(batches, run.sizes.tolist())
-    assert (run.counts, run.core_seconds) == (counts, pytest.approx(cost))
+    assert (run.counts, run.core_seconds) == (pytest.approx(counts), pytest.approx(cost))
     assert cost + np.dot(prices, counts) == pytest.approx(
-        min(cost + np.dot(prices, counts) for counts, cost in every_run(seed))
+        min(cost + np.dot(prices, counts) for counts, cost in every_run(seed, **cluster))
     )
+
+
+def test_the_share_of_the_time_that_executors_are_missing_is_that_of_a_simulated_cluster():
+    batches = few(0, lost_every=100.0, start=14.0)
+    profile = ClusterProfile(start_seconds=14.0, start_scatter=ClusterProfile().start_scatter, lost_every=100.0)
+    for executors, share in zip(batches.executors.tolist(), batches.missing.tolist(), strict=True):
+        fleet = Fleet(profile, executors, np.random.default_rng(1))
+        lacking = 0
+        for second in range(20_000):
+            fleet.advance(float(second))
+            lacking += fleet.pending_since is not None and second - fleet.pending_since >= 2 * batches.interval
+        assert lacking / 20_000 == pytest.approx(share, rel=0.15)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -37,8 +37,8 @@ def test_fixed_plans_are_there_from_the_beginning():
 
 def test_policies_that_say_nothing_of_tasks_keep_them():
     comparison = compare(SHORT, ["spark-ratio", "lag", "cpu", "ds2"], seed=0)
-    shapes_seen = {(batch.plan.parallelism, batch.plan.replicas) for run in comparison.runs for batch in run.batches}
-    assert shapes_seen == {(16, 8)}
+    plans = [rescale.after for run in comparison.runs for rescale in run.rescales]
+    assert {(plan.parallelism, plan.replicas) for plan in plans} == {(16, 8)}
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)

@@ -94,11 +94,10 @@ def test_a_plan_takes_effect_with_the_next_batch_and_executors_when_they_come():
     policy = Planned({3.0: Shape(2, 4, 1)})
     result = run(scene(rates((0, 100), (30, 100))), policy)
     assert result.rescales == ((3.0, Shape(1, 2, 1), Shape(2, 4, 1), False),)
-    assert [(batch.planned, batch.epoch, batch.plan.parallelism) for batch in result.batches[:2]] == [
-        (2, 0, 2),
-        (4, 1, 4),
-    ]
+    tasks = [(batch.planned, batch.epoch, batch.plan.parallelism) for batch in result.batches]
+    assert tasks[:2] == [(2, 0, 2), (4, 1, 2)]  # four tasks are for two executors
     assert [batch.planned for batch in result.batches if batch.executors == 2] == [24, 26, 28]
+    assert tasks[-4:] == [(22, 1, 2), (24, 1, 4), (26, 1, 4), (28, 1, 4)]
     assert {round(batch.seconds, 6) for batch in result.batches[1:11]} == {0.5}
     assert {round(batch.seconds, 6) for batch in result.batches[11:]} == {0.3}
     assert (policy.calls[2][1].plan, policy.calls[2][1].epoch) == (Shape(1, 2, 1), 0)
@@ -194,6 +193,14 @@ def test_lost_executors_make_a_batch_longer():
         for cluster in (calm, lossy)
     ]
     assert means[1] > means[0] * 1.05
+
+
+def test_while_executors_are_missing_batches_need_no_other_wave_of_tasks():
+    lossy = ClusterProfile(start_seconds=30, start_scatter=0, lost_every=200, warm_up_seconds=0)
+    result = run(scene(rates((0, 100), (600, 100)), initial=Shape(4, 16, 1), cluster=lossy))
+    tasks = {(batch.executors, batch.plan.parallelism) for batch in result.batches}
+    assert tasks >= {(4, 16), (3, 12)}
+    assert tasks <= {(4, 16), (3, 12), (2, 8), (1, 4)}
 
 
 def test_the_driver_hands_tasks_out_one_by_one_and_cores_get_in_each_others_way():
