@@ -264,10 +264,10 @@ class RaisedMemory(Model):
         description="What was in force before it was raised ahead, until pods have a node, or that is in force again.",
     )
     waiting_since: _Time | None = Field(
-        default=None, description="Since when no node has memory for the pods that were raised ahead."
+        default=None, description="Since when there is no room for the pods that were raised ahead."
     )
     no_room_for: ByteSize | None = Field(
-        default=None, description="Memory for which no node had room: it was undone, and is not raised to that again."
+        default=None, description="Memory for which there was no room: it was undone, and is not raised to that again."
     )
     message: Annotated[str, Field(max_length=512)] = Field(default="", description="Why, in a sentence.")
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.status import ConnectionUpdate, MemoryStatus, RejectedSpec
-from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
+from millrace_api.model.streamquery import DRIVER, Annotation, Spec, StreamQuery
 
 from ..resources.memory import AS_SPECIFIED, raises_text
 from ..resources.pod_defaults import PodDefaults
@@ -164,7 +164,11 @@ def pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | 
 def _next_memory(observed: ObservedQuery, target: DriverTarget, now: datetime) -> tuple[MemoryStatus, bool]:
     """Return the memory of the target's pods, and whether it is changed by this step."""
     spec, memory = target.query.spec, memory_in_force(observed, target.query.spec)
-    shows = observed.revision == target.revision or (observed.driver is None and target.failed.given_up)
+    if observed.driver is None:
+        is_refused = observed.refused_pods(DRIVER) is not None and observed.revision_to_run == target.revision
+        shows = target.failed.given_up or is_refused
+    else:
+        shows = observed.revision == target.revision
     if observed.is_set(Annotation.PAUSED) or not target.is_wanted or not shows:
         return memory, False
     memory = with_waiting(observed, memory, now)

@@ -1,4 +1,6 @@
-"""Memory that was raised ahead, and for which no node has room: what was in force before is so again. Pure functions.
+"""Memory that was raised ahead, and for which there is no room: what was in force before is so again. Pure functions.
+
+Either no node has room, or a ResourceQuota of the namespace.
 
 A query that was healthy must not be without pods because it might have run out of memory. Memory that did run out is
 another matter: with less of it, the pods would fail again.
@@ -17,20 +19,20 @@ from millrace_api.model.streamquery import DRIVER, EXECUTOR
 
 from ..resources.names import Manifest
 from .conditions import format_time, parse_time
-from .observed_query import ObservedQuery
+from .observed_query import ObservedQuery, RefusedPods
 from .pods.driver_health import blocked, ready_since, started_at
 from .pods.out_of_memory import has_memory
 from .pods.pending_executors import own_executors, pending_pods
 
 UNPLACED_AFTER = timedelta(minutes=10)
-"""Time that pods are unschedulable before a raise is undone: a node from an autoscaler takes some minutes."""
+"""Time that pods wait for room before a raise is undone: a node from an autoscaler takes some minutes."""
 
 _AWAY = ("unreachable", "not-ready", "unschedulable")
 """Words of the scheduler on nodes that are away for a while, and may have room when they are back."""
 
 
 def undone_at(memory: MemoryStatus) -> datetime | None:
-    """Return when a raise is undone if no node takes its pods until then; None if none will be."""
+    """Return when a raise is undone if there is no room for its pods until then; None if none will be."""
     since = [each.waiting_since for each in memory.by_part.values() if each.waiting_since is not None]
     return min((parse_time(each) + UNPLACED_AFTER for each in since), default=None)
 
@@ -73,12 +75,32 @@ def _waiting(observed: ObservedQuery, now: datetime) -> tuple[Sequence[str], boo
     It is not known of new pods. Spark replaces executors that are pending for long by others.
     """
     driver = observed.driver
-    if driver is None or "deletionTimestamp" in driver["metadata"]:
+    if driver is None:
+        return ("driver",), _exceeds_quota(observed.refused_pods(DRIVER))
+    if "deletionTimestamp" in driver["metadata"]:
         return (), False
     if started_at(driver) is None:
         return ("driver",), not driver.get("spec", {}).get("nodeName") and _lacks_memory(driver, DRIVER, now)
-    pods, wanted = pending_pods(observed), observed.plan is not None and observed.plan.executors > 0
-    return ("executors", "driver"), _lacks_memory(pods[0], EXECUTOR, now) if pods else None if wanted else False
+    return ("executors", "driver"), _executors_lack_memory(observed, now)
+
+
+def _executors_lack_memory(observed: ObservedQuery, now: datetime) -> bool | None:
+    """Return whether executors wait because they lack memory; None if not known yet."""
+    pods = pending_pods(observed)
+    if pods:
+        return _lacks_memory(pods[0], EXECUTOR, now)
+    if _exceeds_quota(observed.refused_pods(EXECUTOR)):
+        return True
+    return None if observed.plan is not None and observed.plan.executors > 0 else False
+
+
+def _exceeds_quota(refused: RefusedPods | None) -> bool:
+    """Return whether pods are refused because a quota has too little memory left, and enough of all else.
+
+    Of what was requested, the API server names only what exceeds the quota.
+    """
+    requested = None if refused is None else re.search(r"exceeded quota: .*?requested: (\S+?),? ", refused.message)
+    return requested is not None and all(each.partition("=")[0].endswith("memory") for each in requested[1].split(","))
 
 
 def _lacks_memory(pod: Manifest, role: str, now: datetime) -> bool | None:
@@ -104,7 +126,7 @@ def _undone(part: str, raised: RaisedMemory, now: datetime) -> RaisedMemory:
     assert raised.before is not None
     minutes, had = UNPLACED_AFTER // timedelta(minutes=1), raised.before
     message = (
-        f"with {raised.memory} for the {part}, no node had room within {minutes} minutes; memory of the {part} is "
+        f"with {raised.memory} for the {part}, there was no room within {minutes} minutes; memory of the {part} is "
         f"{had.memory} again"
     )
     changes = {"memory": had.memory, "heap": had.heap, "no_room_for": raised.memory, "message": message}

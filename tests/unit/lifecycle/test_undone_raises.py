@@ -1,10 +1,10 @@
-"""Memory that was raised ahead, and for which no node has room: it is as before again, and stays so."""
+"""Memory that was raised ahead, and for which there is no room: it is as before again, and stays so."""
 
 from datetime import timedelta
 
 import pytest
 
-from millrace_operator.lifecycle.refusals import QuotaExceededError
+from millrace_operator.lifecycle.refusals import PodRefusedError, QuotaExceededError
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import POD, stamp
@@ -67,7 +67,7 @@ def test_a_driver_that_no_node_takes_has_its_memory_of_before():
     driver = no_room(cluster).memory.driver
     assert (driver.memory, driver.heap, driver.no_room_for, limit(cluster)) == ("1g", "1g", "1536m", 1024 + LIMIT)
     assert driver.message == (
-        "with 1536m for the driver, no node had room within 10 minutes; memory of the driver is 1g again"
+        "with 1536m for the driver, there was no room within 10 minutes; memory of the driver is 1g again"
     )
     assert (True, "MemoryRaiseUndone") in cluster.events
     assert "DriverFailed" not in [reason for _, reason in cluster.events]
@@ -82,7 +82,7 @@ def test_before_it_is_undone_the_condition_says_when():
     assert degraded(cluster)[1].endswith(f"; its memory was raised to 1536m: undone at {undone}")
 
 
-REMEDY = "; it is not raised, since no node had room for 1536m: make room, and set spec.driver.memory"
+REMEDY = "; it is not raised, since there was no room for 1536m: make room, and set spec.driver.memory"
 
 
 def test_it_is_not_raised_to_that_ahead_again():
@@ -189,12 +189,59 @@ def test_a_spec_that_no_node_takes_is_rolled_back_with_the_raised_memory():
     assert (status.rejected.message[:24], status.memory.driver.memory) == ("not ready within 10 minu", "1536m")
 
 
-def test_a_driver_whose_pod_is_refused_says_how_to_undo_the_raise():
+def exceeded(requested):
+    """Return the API server's error for a pod that exceeds a quota by what is requested."""
+    return QuotaExceededError(
+        f'pods "p" is forbidden: exceeded quota: small, requested: {requested}, used: limits.cpu=1, limited: limits.cpu=2'
+    )
+
+
+@pytest.mark.parametrize(
+    "requested", ["limits.memory=2560Mi", "limits.memory=2560Mi,requests.memory=2560Mi", "memory=3Gi"]
+)
+def test_a_driver_for_which_the_quota_has_no_memory_has_its_memory_of_before(requested):
     cluster = started()
-    cluster.refused_pods = {"driver": QuotaExceededError("exceeded quota: few")}
+    cluster.refused_pods = {"driver": exceeded(requested)}
+    reports(cluster, *FULL)
+    cluster.pass_time(minutes=9)
+    assert (degraded(cluster)[0], cluster.status.memory.driver.memory) == ("QuotaExceeded", "1536m")
+    assert "; its memory was raised to 1536m: undone at " in degraded(cluster)[1]
+    cluster.pass_time(minutes=3)
+    driver = cluster.status.memory.driver
+    assert (driver.memory, driver.no_room_for) == ("1g", "1536m")
+    cluster.refused_pods = {}
+    cluster.pass_time(minutes=2)
+    assert limit(cluster) == 1024 + LIMIT
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceeded("limits.cpu=2"),
+        exceeded("limits.cpu=2,limits.memory=2560Mi"),
+        exceeded("pods=1"),
+        PodRefusedError('pods "memory=1, requested: memory=2, used" is forbidden by a policy'),
+    ],
+    ids=["cpu", "both", "pods", "policy"],
+)
+def test_a_driver_that_is_refused_for_another_reason_says_how_to_undo_the_raise(error):
+    cluster = started()
+    cluster.refused_pods = {"driver": error}
     reports(cluster, *FULL)
     cluster.pass_time(minutes=30)
     assert degraded(cluster)[1].endswith("its memory was raised to 1536m: a lower spec.driver.maxMemory undoes that")
+
+
+def test_executors_for_which_the_quota_has_no_memory_have_their_memory_of_before():
+    cluster = started(BOTH)
+    assert reports(cluster, executor=FULL_EXECUTOR).memory.executors.memory == "3072m"
+    cluster.driver_starts()
+    cluster.refused_pods = {"executor": exceeded("requests.memory=3712Mi")}
+    cluster.pass_time(minutes=9)
+    assert (degraded(cluster)[0], cluster.status.memory.executors.memory) == ("QuotaExceeded", "3072m")
+    cluster.pass_time(minutes=3)
+    executors = cluster.status.memory.executors
+    assert (executors.memory, executors.no_room_for) == ("2g", "3072m")
 
 
 def test_a_paused_query_keeps_its_memory():
@@ -222,7 +269,7 @@ def test_executors_that_no_node_takes_have_their_memory_of_before():
     before = uid(cluster)
     executors = cluster.pass_time(minutes=2).memory.executors
     assert (executors.memory, executors.heap, executors.no_room_for) == ("2g", "2g", "3072m")
-    assert executors.message.startswith("with 3072m for the executors, no node had room within")
+    assert executors.message.startswith("with 3072m for the executors, there was no room within")
     assert uid(cluster) != before
 
 
@@ -269,7 +316,7 @@ def test_a_raised_driver_that_leaves_no_room_for_executors_has_its_memory_of_bef
     executor_waits(cluster, 4)
     status = cluster.pass_time(minutes=13)
     assert (status.memory.driver.memory, status.memory.driver.no_room_for) == ("1g", "1536m")
-    assert status.memory.driver.message.startswith("with 1536m for the driver, no node had room within")
+    assert status.memory.driver.message.startswith("with 1536m for the driver, there was no room within")
 
 
 def test_a_bound_below_what_was_in_force_before_leaves_nothing_to_undo():

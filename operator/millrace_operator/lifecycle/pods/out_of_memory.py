@@ -148,7 +148,7 @@ def remedy(shortage: ExhaustedMemory, spec: Spec, memory: MemoryStatus, *, pause
         return f"it is not raised, since {field}.podTemplate sets the limit: leave that out"
     had = mebibytes(pod.memory if raised is None else raised.memory)
     if raised is not None and _has_no_room(min(_larger(had), mebibytes(pod.max_memory)), raised):
-        return f"it is not raised, since no node had room for {raised.no_room_for}: make room, and set {field}.memory"
+        return f"it is not raised, since there was no room for {raised.no_room_for}: make room, and set {field}.memory"
     worth = LEAST if shortage.predicted else 1
     if had + worth <= mebibytes(pod.max_memory):
         again = f"it runs out, or {PAUSE // timedelta(hours=1)} hours after the last raise"
@@ -203,7 +203,7 @@ def _larger(had: int) -> int:
 
 
 def _has_no_room(more: int, before: RaisedMemory) -> bool:
-    """Return whether no node had room for so many MiB."""
+    """Return whether there was no room for so many MiB."""
     return before.no_room_for is not None and more >= mebibytes(before.no_room_for)
 
 
