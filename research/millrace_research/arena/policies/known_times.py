@@ -52,7 +52,7 @@ class KnownTimesSetting:
 
 
 class KnownTimesPolicy:
-    """A policy with the true times of batches, which does not know the load ahead."""
+    """A policy with the true times of batches, which knows at most ``ahead`` seconds of the load to come."""
 
     name = "known-times"
     period = 5.0
