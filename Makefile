@@ -135,7 +135,7 @@ generate: setup  ## Write what the API's models decide, and what the chart ships
 	$(BIN)/python -m tools.reference >docs/reference/streamquery.md
 	$(BIN)/python -m tools.reference Connection >docs/reference/connection.md
 	$(BIN)/python -m tools.metrics_reference >docs/reference/metrics.md
-	$(BIN)/python -m tools.policy_schema >out/values.schema.json && mv out/values.schema.json charts/millrace/
+	mkdir -p out && $(BIN)/python -m tools.policy_schema >out/values.schema.json && mv out/values.schema.json charts/millrace/
 
 # Its README, and the base for Kustomize.
 chart-files: lab  ## Generate the chart's README and the Kustomize base

@@ -3,8 +3,8 @@
     python -m bench.arena.reach [--hours H] [--tuned] [--faults] [--write]
 
 For each load there is the least cost with the whole load known and at most 0.6 % of the batches late, 24 changes of
-executors and four reversals a day, and what a controller that knows all batch times, and not the load ahead, makes of
-it. With ``--faults`` executors are lost, which neither of them foresees.
+executors and four reversals a day, and what a controller that knows all batch times, and none or little of the load
+ahead, makes of it. With ``--faults`` executors are lost, which neither of them foresees.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ MOST_LATE, MOST_CHANGES, MOST_REVERSALS, MOST_COST = 0.006, 24.0, 4.0, 1.2
 SETTINGS = {
     "180 s": KnownTimesSetting(hold=180.0, doubling=False),
     "600 s, doubled by reversals": KnownTimesSetting(hold=600.0, doubling=True),
+    "180 s, next 20 minutes known": KnownTimesSetting(hold=180.0, doubling=False, ahead=1200.0),
 }
 """Settings of the controller by name."""
 

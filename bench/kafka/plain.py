@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bench.kafka.topics import SCHEMA
 from bench.plain_spark import aggregated
-from millrace_api.model.streamquery import Query
+from millrace_api.model.query import Query
 from millrace_jobs.run.listener import Event, Listener
 
 

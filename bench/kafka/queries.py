@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.kafka.topics import SCHEMA
-from millrace_api.model.streamquery import Query, StreamQuery
+from millrace_api.model.query import Query
+from millrace_api.model.streamquery import StreamQuery
 
 DELAY = "5 seconds"
 """How late records may be, as Spark writes it; the same as the queries' own delay."""

@@ -277,16 +277,16 @@ def _resources() -> list[Panel]:
         graph(
             "Is memory short?",
             "Memory that each pod uses, and (right) the share of time in which JVMs collect garbage, and the share of "
-            "its limits that the driver uses: above a tenth of the time, or 85% of a limit, memory is short. A pod "
-            f"above its limit is killed. {_KUBELET}",
+            "its limits that the driver uses, and the executor nearest to its limit: above a tenth of the time, or 85% "
+            f"of a limit, memory is short. A pod above its limit is killed. {_KUBELET}",
             {
                 "{{pod}}": _by_pod("container_memory_working_set_bytes{}"),
                 "collecting: driver": _collecting("driver"),
                 "collecting: executors": f"{_collecting('executors')} / (max({ready}) > 0)",
-                "driver's {{part}}": f"max by (part) ({used} / millrace_memory_limit_bytes{ONE})",
+                "{{role}}: {{part}}": f"max by (role, part) ({used} / millrace_memory_limit_bytes{ONE})",
             },
             "bytes",
-            right="collecting: .*|driver's .*",
+            right="collecting: .*|(driver|executors): .*",
             right_unit="percentunit",
             width=8,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 
 from lab.control_plane import ControlPlane
 from lab.processes import Process
+from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart, MemoryReport, MemorySample, MemorySeries
 from millrace_operator.lifecycle.autoscaling.quota_room import room_for
 from unit.resources.cases import CASES, SMALLEST
 
@@ -19,7 +21,7 @@ from .crd_documents import as_users_write
 from .granted_rights import RULES, Right, grant, rights
 from .observed import ready_of, status_of, wait_until
 from .operators import running_operator
-from .played_pods import make_ready
+from .played_pods import become_healthy, make_ready, pod
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
 
@@ -114,6 +116,31 @@ def test_replicas_without_room_are_reported(kubectl: Kubectl) -> None:
     wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", said, "exceeded quota: few"))
     kubectl("delete", "quota", "few")
     wait_until(lambda: is_degraded(kubectl, "AsExpected"))
+
+
+def report_a_full_heap(kubectl: Kubectl) -> None:
+    """As the driver does."""
+    samples = tuple(MemorySample(time=int(time.time()) - ago, used=600 << 20) for ago in (200, 100, 0))
+    series = MemorySeries(part=MemoryPart.HEAP, limit=620 << 20, samples=samples)
+    report = MemoryReport(pod=pod(kubectl)["metadata"]["uid"], series=(series,))
+    data = json.dumps({"data": {MEMORY_KEY: report.to_json()}})
+    kubectl("patch", "configmap", f"{NAME}-plan", "--type=merge", "-p", data)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_driver_with_memory_that_was_raised_ahead_waits_for_room_in_a_quota(kubectl: Kubectl) -> None:
+    """What it was raised by is undone after ten minutes (``tests/unit/lifecycle/test_undone_raises.py``)."""
+    document = yaml.safe_load(SMALLEST)
+    document["spec"]["driver"] = {"maxMemory": "4g"}
+    kubectl("apply", "-f", "-", document=document)
+    wait_until(lambda: has_driver(kubectl))
+    become_healthy(kubectl)
+    (container,) = pod(kubectl)["spec"]["containers"]
+    make_quota(kubectl, {"limits.memory": container["resources"]["limits"]["memory"]})
+    report_a_full_heap(kubectl)
+    wait_until(lambda: is_degraded(kubectl, "QuotaExceeded", "exceeded quota: few", "undone at"))
+    raised = status_of(kubectl, NAME)["memory"]["driver"]
+    assert (raised["predicted"], "waitingSince" in raised) == (True, True)
 
 
 @pytest.mark.in_turn

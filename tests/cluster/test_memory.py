@@ -1,17 +1,21 @@
-"""Queries that need more memory than they have: executors that ran out get more, and a driver before it does."""
+"""Queries that need more memory: executors that ran out get more, and a driver before it does."""
 
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from code_packages import digest
 from lab.counting_query import Counting
+from lab.deployed import Deployed
 from lab.waiting import wait_until
 from millrace_operator.resources.driver_config import CHECKPOINT
+from millrace_operator.resources.names import METRICS_PORT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(minutes=12), pytest.mark.timeout(1800)]
 
@@ -84,3 +88,27 @@ def test_a_driver_whose_memory_fills_gets_more_before_it_fails_and_every_record_
     folder = query.on.cluster.volume_folder(query.namespace) / FILES
     wait_until(lambda: written_counts(folder) >= counting.written, "all records are counted")
     assert written_counts(folder) == counting.written
+
+
+def memory_shares(query: Deployed) -> dict[tuple[str, str], float]:
+    """The memory in use that the driver exports, as shares of limits, by role and part."""
+    with urllib.request.urlopen(
+        f"http://{query.driver['status']['podIP']}:{METRICS_PORT}/metrics", timeout=30
+    ) as answer:
+        samples = [each for family in text_string_to_metric_families(answer.read().decode()) for each in family.samples]
+    used, limits = (
+        {(each.labels["role"], each.labels["part"]): each.value for each in samples if each.name == name}
+        for name in ("millrace_memory_used_bytes", "millrace_memory_limit_bytes")
+    )
+    return {key: used[key] / limits[key] for key in used}
+
+
+@pytest.mark.slow(minutes=1)
+def test_a_driver_exports_the_memory_of_an_executor_which_is_far_from_full(counting: Counting) -> None:
+    query = counting.query
+    counting.start()
+    wait_until(lambda: ("executors", "beside-heap") in memory_shares(query), "an executor has reported its memory")
+    shares = memory_shares(query)
+    print(shares)
+    assert all(0.1 < shares["executors", part] < 0.75 for part in ("beside-heap", "container")), "nothing is reported"
+    counting.check()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.kafka import Broker
-from lab.topics import PATIENCE, admin, committed, fill, groups
+from lab.topics import PATIENCE, admin, committed, fill, groups, make
 from spark.cli import Project
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -74,11 +73,7 @@ def test_a_stream_joined_with_a_table_is_measured_and_the_broker_is_left_as_it_w
         BY_ZONE, sources={"events": stream, "zones": table}, sink={"kafka": kafka | {"topic": out, "key": ["zone"]}}
     )
     before = left_on(broker)
-    with project.start("calibrate", query, "--seconds", "20", "--rate", "500", "--format", "json") as command:
-        result = command.finish()
-        command.assert_gone()
-    assert result.status == 0, result
-    report = json.loads(result.out.removesuffix("starting=query\n"))
+    report = project.calibrated(query)
     assert report["batches"] >= 6
     assert len(report["plans"]) >= 2
     assert report["batch_records"][1] <= TRIPS  # the table's records are not among them
@@ -106,6 +101,24 @@ def test_a_topic_that_does_not_exist_is_named(broker: Broker, topic: str, projec
     found = project.millrace("calibrate", query)
     found.assert_failed("query.yaml", "spec.sources.events.kafka", f"has no topic {topic}-other")
     assert "does not reach" not in found.err
+
+
+@pytest.mark.timeout(300)
+def test_a_broker_that_stops_answering_ends_the_run(own_broker: Broker, project: Project) -> None:
+    topic = make(own_broker, "trips")
+    fill(own_broker, topic, [{"at": at(n / 20), "who": f"who-{n % 50}", "n": n} for n in range(TRIPS)])
+    query = project.query(COUNT, source=events(own_broker, topic))
+    with project.start("calibrate", query, "--seconds", "300") as command:
+        command.wait_for("warming up")
+        own_broker.pause()
+        result = command.finish()
+        command.assert_gone()
+    own_broker.resume()
+    assert result.status == 1, result
+    said = result.err.splitlines()[-1]
+    assert "query.yaml:12: spec.sources.events.kafka: gave up: Kafka at " in said
+    assert said.endswith("and whether the brokers run, then run this again")
+    assert not list((project.folder.parent / "tmp").glob("millrace-*"))
 
 
 def test_records_that_do_not_decode_are_no_fault_of_the_network(broker: Broker, topic: str, project: Project) -> None:

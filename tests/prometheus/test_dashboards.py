@@ -18,8 +18,8 @@ from lab.waiting import wait_until
 from millrace_api.model.memory_use import MemoryPart
 from millrace_jobs.dedicated.replica_metrics import ReplicaMetrics
 from millrace_jobs.pipeline.arrivals import RecordLatencies
+from millrace_jobs.process.used_memory import UsedMemory
 from millrace_jobs.run.job_metrics import JobMetrics
-from millrace_jobs.run.memory_use import UsedMemory
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
 from millrace_operator.metrics_source.client import Prometheus
@@ -104,7 +104,12 @@ class Fleet:
             job.record(replace(BATCH, pin=replace(PIN, epoch=self.epoch // 4)))
             job.record_choice([SwitchOutcome(1, "hash", 1.5, 1.0)], None)
             job.record_gc({"driver": 0.01, "executors": 0.02})
-            job.record_memory({MemoryPart.HEAP: UsedMemory(300, 700)})
+            job.record_memory(
+                {
+                    "driver": {MemoryPart.HEAP: UsedMemory(300, 700)},
+                    "executors": {MemoryPart.BESIDE_HEAP: UsedMemory(300, 700)},
+                }
+            )
         for one in self.replicas:
             one.paused(0.1)
         self.operator.retried()

@@ -142,6 +142,14 @@ class Project:
                 found.update(tuple(row) for row in list(csv.reader(lines))[1:])
         return found
 
+    def calibrated(self, query: str) -> Any:
+        """Return the report of ``millrace calibrate`` on a query, which leaves no process behind."""
+        with self.start("calibrate", query, "--seconds", "20", "--rate", "500", "--format", "json") as command:
+            result = command.finish()
+            command.assert_gone()
+        assert result.status == 0, result
+        return json.loads(result.out.removesuffix("starting=query\n"))
+
     def millrace(self, *arguments: str) -> Result:
         """Run a command in a process that all tests share, so that the JVM is started once."""
         return _shared_process().run(self.folder, arguments)

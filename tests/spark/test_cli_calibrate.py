@@ -87,6 +87,81 @@ def test_ctrl_c_ends_it_after_the_running_batch(project: Project) -> None:
     assert not list((project.folder.parent / "tmp").glob("millrace-calibrate-*"))
 
 
+OWN = """
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from millrace import SinkBatch
+
+BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class Events:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def latest(self) -> int:
+        return self.count
+
+    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        times = [BEGIN + timedelta(seconds=n / 10) for n in range(start, end)]
+        columns = {"at": pa.array(times, pa.timestamp("us", "UTC")), "who": [f"who-{n % 50}" for n in range(start, end)]}
+        yield pa.RecordBatch.from_pydict(columns | {"n": pa.array(range(start, end), pa.int32())})
+
+
+def write(results: pa.Table, batch: SinkBatch) -> None:
+    Path("written").touch()
+"""
+
+
+@pytest.mark.timeout(900)
+def test_records_of_an_own_class_are_measured_and_an_own_sink_is_not_called(project: Project) -> None:
+    project.write("own.py", OWN)
+
+    def query(count: int) -> str:
+        source = {"files": None, "python": {"read": "own:Events", "options": {"count": count}}}
+        return project.query(SQL, source=source, sink={"python": {"write": "own:write"}})
+
+    few = project.start("calibrate", query(40))
+    with few:
+        few.finish().assert_failed("query.yaml", "spec.sources.events.python", "source events has 40 records, too few")
+    report = project.calibrated(query(4000))
+    assert report["batches"] >= 6
+    assert report["batch_records"][1] <= 4000
+    assert not any("were late" in note for note in report["notes"])  # although they are read again and again
+    assert not (project.folder / "written").exists()
+    assert not (project.folder / "checkpoint").exists()
+
+
+AWAY = """
+
+class Leaving(Events):
+    def read(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        if Path("away").exists():
+            raise ConnectionError("the store is away")
+        yield from super().read(start, end)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_source_that_fails_later_ends_the_run_with_what_was_measured(project: Project) -> None:
+    project.write("own.py", OWN + AWAY)
+    source = {"files": None, "python": {"read": "own:Leaving", "options": {"count": 4000}}}
+    query = project.query(SQL, source=source)
+    with project.start("calibrate", query, "--seconds", "100", "--rate", "500", "--format", "json") as command:
+        command.wait_for(r"replicas \d: .* records take", times=4)
+        project.write("away", "")
+        result = command.finish()
+        command.assert_gone()
+    assert result.status == 0, result
+    (ended,) = [line for line in result.err.splitlines() if line.startswith("ended early: ")]
+    assert "the store is away" in ended
+    assert json.loads(result.out.removesuffix("starting=query\n"))["batches"] >= 6
+
+
 @pytest.mark.timeout(300)
 def test_what_cannot_be_calibrated_is_refused_in_one_sentence(project: Project) -> None:
     query = query_of(project)

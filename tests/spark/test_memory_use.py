@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from lab.waiting import wait_until
 from millrace_api.model.memory_use import MemoryPart
-from millrace_jobs.run.memory_use import MemoryUse, UsedMemory
+from millrace_jobs.process.used_memory import UsedMemory
+from millrace_jobs.run.memory_use import MemoryUse
 
 from .cli import Project, fields
 from .live_pages import get
@@ -50,7 +51,7 @@ def test_what_the_heap_keeps_is_measured_and_garbage_is_not(spark: SparkSession)
     def collected() -> int:
         jvm.java.lang.System.gc()
         now[0] += 10
-        found = memory.read()
+        found = memory.read()["driver"]
         assert found[MemoryPart.HEAP].used < found[MemoryPart.HEAP].limit
         held, most = heap_of(spark)
         beside, container = found[MemoryPart.BESIDE_HEAP], found[MemoryPart.CONTAINER]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
@@ -16,6 +14,7 @@ import pytest
 from code_packages import digest, write
 
 from .cli import Project
+from .own_spark import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_turn, pytest.mark.timeout(600)]
 
@@ -124,19 +123,8 @@ def test_a_jar_brings_functions_for_sql(tmp_path: Path, jar: bytes) -> None:
 
 def test_executors_get_all_of_it_from_the_driver_alone(tmp_path: Path, jar: bytes) -> None:
     """In processes of their own, which have only their working folder; the files are gone before they start."""
-    script = Path(__file__).with_name("code_on_executors.py")
     (tmp_path / "functions.jar").write_bytes(jar)
-    environment = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_SCALA_VERSION": "2.13"}
-    done = subprocess.run(
-        [sys.executable, script, tmp_path],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = json.loads(run_script("code_on_executors.py", tmp_path)[-1])
     assert said == {
         "numbers": [0, 7, 14, 21],
         "data": ["a,b"],

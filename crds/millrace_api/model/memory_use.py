@@ -1,4 +1,4 @@
-"""How much of its memory a driver uses, as it reports it: an entry of the plan's ConfigMap.
+"""How much memory a driver and its executors use, as it reports it: an entry of the plan's ConfigMap.
 
 It names the pod that it is about, so it means nothing to a later one. The driver measures and the operator judges: it
 raises memory before it runs out.
@@ -62,12 +62,26 @@ class MemorySeries(Model):
     )
 
 
+class ExecutorSeries(Model):
+    """The memory in use of one executor."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    executor: Annotated[str, Field(max_length=64)] = Field(description="Spark's id of the executor.")
+    series: Annotated[tuple[MemorySeries, ...], Field(max_length=len(MemoryPart))] = Field(
+        description="What was measured, one for each part."
+    )
+
+
 class MemoryReport(Model):
-    """The memory in use of the driver in a pod."""
+    """The memory in use of the driver in a pod, and of the executor that is nearest to its limit."""
 
     model_config = ConfigDict(extra="ignore")
 
     pod: Annotated[str, Field(max_length=64)] = Field(description="The uid of the driver's pod.")
     series: Annotated[tuple[MemorySeries, ...], Field(max_length=len(MemoryPart))] = Field(
         default=(), description="What was measured, one for each part."
+    )
+    executor: ExecutorSeries | None = Field(
+        default=None, description="The executor nearest to its limit; None where none has reported."
     )

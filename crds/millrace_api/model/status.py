@@ -238,6 +238,13 @@ class UpgradeStatus(Model):
     message: Annotated[str, Field(max_length=2048)] = Field(default="", description="Why, in sentences.")
 
 
+class MemorySizes(Model):
+    """Memory of a pod, and how much of it is the JVM's heap."""
+
+    memory: ByteSize = Field(description="The heap, and what was added beside it.")
+    heap: ByteSize = Field(description="The JVM's heap.")
+
+
 class RaisedMemory(Model):
     """Memory that was raised, after it ran out or before."""
 
@@ -249,9 +256,19 @@ class RaisedMemory(Model):
     memory: ByteSize = Field(description="Memory in force: the heap, and what was added beside it.")
     heap: ByteSize = Field(description="The JVM's heap.")
     raises: int = Field(description="How often it was raised.")
-    time: _Time = Field(description="When it was last raised.")
+    time: _Time = Field(description="When it was last raised, or a raise was undone.")
     reason: MemoryShortage = Field(description="What ran out, or was about to.")
     predicted: bool = Field(default=False, description="Whether it was last raised before it ran out.")
+    before: MemorySizes | None = Field(
+        default=None,
+        description="What was in force before it was raised ahead, until pods have a node, or that is in force again.",
+    )
+    waiting_since: _Time | None = Field(
+        default=None, description="Since when there is no room for the pods that were raised ahead."
+    )
+    no_room_for: ByteSize | None = Field(
+        default=None, description="Memory for which there was no room: it was undone, and is not raised to that again."
+    )
     message: Annotated[str, Field(max_length=512)] = Field(default="", description="Why, in a sentence.")
 
 
@@ -323,16 +340,22 @@ class Status(Model):
 
     @classmethod
     def reported(cls, document: Mapping[str, Any]) -> Self:
-        """Return the status that an operator, of this version or another, has reported; empty if it cannot be read.
+        """Return the status that an operator, of this version or another, has reported, as far as it can be read.
 
-        Conditions of a type that this version does not know are left out, since all else does not depend on them.
+        Conditions of a type and fields that this version does not know are left out, and so is a part with a value that
+        it does not know: all else does not depend on them, and an older operator must not forget it.
         """
         known = tuple(ConditionType)
         conditions = [each for each in document.get("conditions") or () if each.get("type") in known]
-        try:
-            return cls.model_validate({**document, "conditions": conditions}, by_name=False)
-        except ValidationError:
-            return cls()
+        readable = {**document, "conditions": conditions}
+        while True:
+            try:
+                return cls.model_validate(readable, by_name=False, extra="ignore")
+            except ValidationError as error:
+                unreadable = {each["loc"][0] for each in error.errors() if each["loc"]} & readable.keys()
+                if not unreadable:
+                    return cls()
+                readable = {part: value for part, value in readable.items() if part not in unreadable}
 
     def rejects(self, revision: str) -> bool:
         """Return whether the spec of this revision was rolled back, and is not being tried again."""

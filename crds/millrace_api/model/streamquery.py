@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from millrace_api.model.azure import AzureSpec
-from millrace_api.model.base import Model, Rule, exactly_one
+from millrace_api.model.base import Model, Rule
 from millrace_api.model.changes import FIXED, FREE, IN_PLACE, REPLACED, CheckpointChange
 from millrace_api.model.code import CodeFile
 from millrace_api.model.deployment import (
@@ -22,10 +22,9 @@ from millrace_api.model.deployment import (
     SnapshotsSpec,
     SparkPod,
 )
-from millrace_api.model.functions import FUNCTION_NAME, AggregateSpec, FunctionName, FunctionSpec
 from millrace_api.model.lookups import LookupsSpec
 from millrace_api.model.metadata import ObjectMeta
-from millrace_api.model.python_query import PythonQuery
+from millrace_api.model.query import Query
 from millrace_api.model.reporting import LABEL_KEY, LONG_PREFIX, EventLogSpec, LabelKey, LabelValue, LineageSpec
 from millrace_api.model.s3 import S3Spec
 from millrace_api.model.schedule import WITHIN_MAXIMUM
@@ -85,63 +84,6 @@ class Emit(StrEnum):
     ON_UPDATE = "OnUpdate"
     ON_WINDOW_END = "OnWindowEnd"
     ON_WINDOW_CLOSE = "OnWindowClose"
-
-
-class Query(Model):
-    """What is computed."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        exactly_one("sql", "python", hint="write sql: SELECT ... FROM a source, or python: {aggregator: ...}"),
-        Rule(
-            "functions are for SQL",
-            "leave functions out, or write sql",
-            ("functions",),
-            "!has(self.functions) || has(self.sql)",
-            lambda query: not query.functions or query.sql is not None,
-        ),
-        Rule(
-            "a function's name is what the SQL calls it by",
-            "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
-            ("functions",),
-            f"!has(self.functions) || self.functions.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
-            None,  # the type of the keys says it
-        ),
-        Rule(
-            "aggregates are for SQL",
-            "leave aggregates out, or write sql",
-            ("aggregates",),
-            "!has(self.aggregates) || has(self.sql)",
-            lambda query: not query.aggregates or query.sql is not None,
-        ),
-        Rule(
-            "an aggregate's name is what the SQL calls it by",
-            "write lower-case letters, digits and '_', not a digit first; the SQL may call it in any case",
-            ("aggregates",),
-            "!has(self.aggregates) || "
-            f"self.aggregates.all(name, name.size() <= 63 && name.matches('^{FUNCTION_NAME}$'))",
-            None,  # as above
-        ),
-        Rule(
-            "a name is that of a function and of an aggregate",
-            "give one of them another name",
-            ("functions", "aggregates"),
-            "!has(self.aggregates) || !has(self.functions) || self.aggregates.all(name, !(name in self.functions))",
-            lambda query: not set(query.functions or ()) & set(query.aggregates or ()),
-        ),
-    )
-
-    sql: Annotated[Text | None, CheckpointChange.SQL] = Field(
-        default=None, description="One SELECT in Spark SQL; the sources are its tables."
-    )
-    python: Annotated[PythonQuery | None, CheckpointChange.STATE] = Field(
-        default=None, description="A Python aggregator."
-    )
-    functions: Annotated[dict[FunctionName, FunctionSpec] | None, FREE] = Field(
-        default=None, min_length=1, max_length=32, description="Functions in Python that the SQL may call, by name."
-    )
-    aggregates: Annotated[dict[FunctionName, AggregateSpec] | None, FREE] = Field(
-        default=None, min_length=1, max_length=16, description="Aggregators in Python that the SQL may call, by name."
-    )
 
 
 class OutputSpec(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +20,14 @@ from millrace_api.model.plan import Plan
 from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.model.values import PositiveDuration
-from millrace_jobs.calibration.calibration_endpoints import CalibrationEndpoints, streams_of
+from millrace_jobs.calibration.calibration_endpoints import CalibrationEndpoints, away_error, streams_of
 from millrace_jobs.calibration.conductor import LEAST_BATCHES, Conductor
 from millrace_jobs.calibration.core_slots import CoreSlots
 from millrace_jobs.calibration.design import LEAST_ROWS, DesignedPlan, designed_plans
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.comparison.scratch_query import scratch_query
 from millrace_jobs.disk import process_folder
-from millrace_jobs.pending import PendingCall
+from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.pipeline.progress import BatchReport
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
@@ -41,6 +42,12 @@ _POLL = PositiveDuration("100ms")
 _PARTITIONS_PER_CORE = 2
 """State partitions of the run for each core at most: each of them takes time in every batch."""
 
+_AWAY = 20.0
+"""Seconds for which a server may be away during a run: a batch that waited says nothing of what batches cost."""
+
+_ENDS_WITHIN = "5s"
+"""How long Spark may take to end a batch that waits for a server."""
+
 _QUIET = 0.2
 """Cores that other processes may take without a note."""
 
@@ -50,11 +57,12 @@ _MANY_LATE = 0.1
 Say = Callable[[str], None]
 
 
-def _by_file(source: SourceSpec) -> SourceSpec:
-    """Return a source that can be asked for one file more, if it reads files as a stream."""
-    if source.files is None or source.table is not None:
+def by_file(source: SourceSpec) -> SourceSpec:
+    """Return a source that can be asked for one file more, if it reads files, or the rows of a lakehouse's table."""
+    files = source.files or source.lakehouse
+    if files is None:
         return source
-    return source.model_copy(update={"files": source.files.model_copy(update={"max_files_per_batch": 1})})
+    return source.model_copy(update={source.kind: files.model_copy(update={"max_files_per_batch": 1})})
 
 
 @dataclass
@@ -72,6 +80,10 @@ class _CalibrationPlatform(OneProcess):
 
     clock: ProcessorClock | None = None
     said: set[str] = field(default_factory=set)
+    away_since: float = math.inf
+    """When a server was first missed, by the monotonic clock; infinite while none is."""
+
+    spec: Spec | None = None
     designed: Callable[[int], Sequence[DesignedPlan]] = lambda _: []
 
     @property
@@ -117,11 +129,21 @@ class _CalibrationPlatform(OneProcess):
         assert self.conductor is not None
         self.conductor.idle()
 
-    def waits(self, calls: Sequence[PendingCall]) -> None:
-        """Say once what the run waits for, or why it was started again."""
+    def waits(self, calls: Sequence[PendingCall]) -> MillraceError | None:
+        """Say once what the run waits for; end it if a server has been away for long."""
         for reason in [call.reason for call in calls if call.reason not in self.said]:
             self.said.add(reason)
             self.say(f"waiting: {reason}")
+        away = [call for call in calls if call.kind is CallKind.SERVER]
+        if not away:
+            self.away_since = math.inf
+            return None
+        now = time.monotonic()
+        self.away_since = min(self.away_since, now - max(call.seconds for call in away))
+        if now - self.away_since < _AWAY:
+            return None
+        assert self.spec is not None
+        return away_error(self.spec, away[0])
 
     def close(self) -> None:
         """Give all cores back."""
@@ -180,16 +202,20 @@ class CalibrationRun:
             say=say,
             conductor=self._conductor,
             partitions=partitions,
+            spec=spec,
             designed=lambda cores: plans or designed_plans(cores, *bounds),
         )
         self._log = (self._folder / "log").open("w", encoding="utf-8")
         scratch = scratch_query(query, query.name, self._folder / "checkpoint", from_beginning=True)
-        sources = {name: _by_file(source) for name, source in scratch.spec.sources.items()}
-        paced = scratch.spec.model_copy(update={"batch_interval": _POLL, "sources": sources})
+        given = scratch.spec.sources
+        sources = {name: by_file(source) if name in streams else source for name, source in given.items()}
+        conf = {**scratch.spec.spark_conf, "spark.sql.streaming.stopTimeout": _ENDS_WITHIN}
+        paced = scratch.spec.model_copy(update={"batch_interval": _POLL, "sources": sources, "spark_conf": conf})
         self.job = Job(
             scratch.model_copy(update={"spec": paced}),
             self._platform,
             leaves_open=True,
+            starts_again=False,  # what comes after a failure says nothing of what batches cost
             debug=debug,
             console=Console(file=self._log, width=200),
             endpoints=self._endpoints,
@@ -207,13 +233,18 @@ class CalibrationRun:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @property
+    def has_enough(self) -> bool:
+        """Whether so many batches have finished that they say what others cost."""
+        return len(self._conductor.finished) >= LEAST_BATCHES
+
     def measured(self) -> PlanMeasurements:
         """Return what the run has measured. Raises MillraceError if that is too little."""
         found = self._conductor
         if found.rejected and not found.events and not found.warm_up:
             message = f"no record could be read: {found.rejected:,} were rejected"
             raise MillraceError(Problem(message, "compare format and schema of the source with its records"))
-        if len(found.finished) < LEAST_BATCHES:
+        if not self.has_enough:
             message = (
                 f"the run ended after {found.warm_up + len(found.finished)} batches, too few to know what they cost"
             )

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from millrace_api.errors import MillraceError, MissingInputError, Problem, TransientError
+from millrace_api.model.sources import SourceSpec
 from millrace_api.model.streamquery import Spec
 from millrace_api.sql.parsed_query import parsed_sql
 from millrace_jobs.calibration.turns import TurnSource, first_time, next_end
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
+from millrace_jobs.lakehouse.errors import lakehouse_error
+from millrace_jobs.pending import PendingCall
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.sinks.base import ResultBatch, ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sources.base import Source
+from millrace_jobs.stores.objects import ObjectPath
+
+_Found = TypeVar("_Found")
 
 _FILES = ("files", "replay", "rate", "nexmark", "python")
 """Kinds of source that need no server, unless their files are in an object store."""
+
+_OWN_SECONDS = 30.0
+"""Seconds that the user's own class may take for its first records."""
 
 _LEAST_RECORDS = 500
 """Records that sources have at least, where their number is known, so that small and large batches differ."""
@@ -54,8 +68,12 @@ class CalibrationEndpoints(Endpoints):
 
     has_lookups = False
 
+    table_patience = 10.0
+    """Seconds for static tables; other sources are asked once, since who waits for the command can repeat it."""
+
     def sources(self, spec: Spec, checkpoint: Checkpoint, workspace: Path) -> Mapping[str, Source]:
         """Open the sources; the streams that the query reads wait for their turns."""
+        _ask_stores(spec)
         try:
             opened = super().sources(spec, checkpoint, workspace)
         except TransientError as error:
@@ -64,8 +82,7 @@ class CalibrationEndpoints(Endpoints):
             if spec.sources[name].kind not in _FILES:
                 _check_server(spec, name, source)
         streams = {name: opened[name] for name in self.streams if name in opened}
-        self._require_records(spec, streams)
-        known = {name: _records_of(source) for name, source in streams.items()}
+        known = self._first_look(spec, streams)
         total = sum(count or 0 for count in known.values())
         if total < _LEAST_RECORDS and None not in known.values():
             records = "1 record" if total == 1 else f"{total} records"
@@ -76,22 +93,21 @@ class CalibrationEndpoints(Endpoints):
             found[name] = TurnSource(source, self.turn, share, again=_can_read_again(spec, name, source))
         return found
 
-    def _require_records(self, spec: Spec, streams: Mapping[str, Source]) -> None:
-        """Require that each stream has records, and note the time of its first ones."""
+    def _first_look(self, spec: Spec, streams: Mapping[str, Source]) -> dict[str, int | None]:
+        """Require that each stream has records, note the time of the first ones, and return how many there are.
+
+        Their number is None where that is not known.
+        """
+        known: dict[str, int | None] = {}
         times: list[int] = []
         for name, source in streams.items():
-            start = source.initial()
-            if next_end(source, start, 1, 1) == start:
-                raise _too_few(spec, [name], "no record yet, and a calibration run reads those that are there")
-            watermark = spec.sources[name].watermark
-            if watermark is not None and _can_read_again(spec, name, source):
-                try:
-                    found = first_time(source, watermark.column)
-                except TransientError as error:
-                    raise _hinted(error, spec, name, field=f"spec.sources.{name}") from None
-                times += [] if found is None else [found]
+            look = partial(_first_records, spec, name, source)
+            own = spec.sources[name].python
+            known[name], first = look() if own is None else _in_time(spec, name, own.read, look)
+            times += [] if first is None else [first]
         if times:
             self.found_first_time(min(times))
+        return known
 
     def check_sinks(self, spec: Spec) -> None:
         """Check nothing: the sinks of the query are not used."""
@@ -120,6 +136,23 @@ def streams_of(spec: Spec) -> list[str]:
     return streams or [name for name in read if spec.sources[name].is_evolving]
 
 
+def _first_records(spec: Spec, name: str, source: Source) -> tuple[int | None, int | None]:
+    """Return how many records a stream has, and the event time of the first ones, each None if it is not known.
+
+    Raises MillraceError if it has none.
+    """
+    start = source.initial()
+    if next_end(source, start, 1, 1) == start:
+        raise _too_few(spec, [name], "no record yet, and a calibration run reads those that are there")
+    watermark, first = spec.sources[name].watermark, None
+    if watermark is not None and _can_read_again(spec, name, source):
+        try:
+            first = first_time(source, watermark.column)
+        except TransientError as error:
+            raise _hinted(error, spec, name, field=f"spec.sources.{name}") from None
+    return _records_of(source), first
+
+
 def _records_of(source: Source) -> int | None:
     """Return how many records a source has; None if that is not known, or it never ends."""
     start = source.initial()
@@ -132,6 +165,30 @@ def _records_of(source: Source) -> int | None:
     return None if source.most_records(start, end) is None else source.lag(start)  # batches may have a limit
 
 
+def _in_time(spec: Spec, name: str, read: str, look: Callable[[], _Found]) -> _Found:
+    """Return what a first look at a source finds that is read by the user's own class, in a thread.
+
+    Raises MillraceError if the class does not return: all other sources have time limits of their own.
+    """
+    found: Future[_Found] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(look())
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, name=f"first look at {name}", daemon=True).start()
+    try:
+        return found.result(_OWN_SECONDS)
+    except TimeoutError:
+        if found.done():  # raised by the class
+            raise
+        message = f"the class {read} has not given its first records within {_OWN_SECONDS:.0f} s"
+        hint = f"look for what it waits for, or {_sample_of(spec, name)}"
+        raise MillraceError(Problem(message, hint, field=f"spec.sources.{name}.python.read")) from None
+
+
 def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
     """Return whether a source can be read again: without a watermark, or if that is of a column of its own."""
     watermark = spec.sources[name].watermark
@@ -140,6 +197,23 @@ def _can_read_again(spec: Spec, name: str, source: Source) -> bool:
     columns = {field.name.lower(): field for field in source.schema}
     column = columns.get(watermark.column.lower())
     return column is not None and pa.types.is_timestamp(column.type)
+
+
+def _ask_stores(spec: Spec) -> None:
+    """Ask the object stores of Delta tables for a name: the tables' library waits for a minute for each answer.
+
+    Raises TransientError if a store does not answer; what else is wrong is left to those who read the table.
+    """
+    for name, source in spec.sources.items():
+        if source.delta is None or source.delta.is_local:
+            continue
+        try:
+            ObjectPath.of(source.delta.path).is_dir()
+        except OSError as error:
+            doing = f"reading the Delta table {source.delta.path} of source {name}"
+            found = lakehouse_error(error, doing, f"spec.sources.{name}.delta")
+            if isinstance(found, TransientError):
+                raise _hinted(found, spec, name) from None
 
 
 def _check_server(spec: Spec, name: str, source: Source) -> None:
@@ -159,6 +233,30 @@ def with_sample_hint(spec: Spec, error: MillraceError) -> MillraceError:
     if not named and len(remote) < len(spec.sources):  # it may be about another source
         return error
     return _hinted(error, spec, next(iter(named or remote)))
+
+
+def away_error(spec: Spec, call: PendingCall) -> TransientError:
+    """Return the error for a server that a run has waited for."""
+    lengths = {name: _named_by(call, name, source) for name, source in spec.sources.items()}
+    longest = max(lengths.values())
+    asked = [name for name, length in lengths.items() if length == longest > 0]
+    field = f"spec.sources.{asked[0]}.{spec.sources[asked[0]].kind}" if len(asked) == 1 else ""
+    hint = call.hint or "check that it and the network are healthy"
+    return TransientError(Problem(f"gave up: {call.reason}", f"{hint}, then run this again", field=field))
+
+
+def _named_by(call: PendingCall, name: str, source: SourceSpec) -> int:
+    """Return the length of what the reason of a call has of a source: its name, brokers and topic, or place."""
+
+    def length(text: str) -> int:
+        is_whole = re.search(rf"(?<![\w.-]){re.escape(text)}(?![\w-])", call.reason) is not None
+        return len(text) if is_whole else 0
+
+    found = length(f"source {name}")
+    if source.kafka is not None and (brokers := length(source.kafka.bootstrap_servers)):
+        found += brokers + length(f"topic {source.kafka.topic}")
+    files = source.files or source.delta
+    return found if files is None else found + length(files.path.rstrip("/"))
 
 
 def _sample_of(spec: Spec, name: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millrace_api.errors import MillraceError, Problem
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_jobs.commands.query import Debug, FileOrInput, QueryName, given_file, query_for_spark
 from millrace_jobs.commands.run import GRACE, run_job
 from millrace_support.plan_measurements import ReportRequest, cost_reports
@@ -53,7 +53,8 @@ def calibrate(
 ) -> None:
     """Measure what batches of a query cost on this machine, and predict how many executors it needs at which rate.
 
-    Sinks are not written, and results are dropped. Ctrl-C ends the run early, with a report if it has measured enough.
+    Sinks are not written, and results are dropped. Ctrl-C, or a server that does not answer, ends the run early, with a
+    report if it has measured enough.
     """
     for each in rate or ():
         if not 0 < each < math.inf:
@@ -76,7 +77,12 @@ def calibrate(
 
     with given_file(file) as given:
         try:
-            run_job(job, GRACE)
+            try:
+                run_job(job, GRACE)
+            except TransientError as error:
+                if not (runs and runs[0].has_enough):
+                    raise
+                typer.echo(f"ended early: {error}", err=True)
             measured = runs[0].measured()
         finally:
             for run in runs:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from millrace_api.model.deployment import CheckpointSpec, PlacementSetting
 from millrace_api.model.kafka import KafkaOffsets
+from millrace_api.model.lakehouse import TableStart
 from millrace_api.model.sources import CorruptPolicy, CorruptRecordsSpec, SourceSpec
 from millrace_api.model.streamquery import StreamQuery
 
@@ -20,7 +21,7 @@ def scratch_query(query: StreamQuery, name: str, checkpoint: Path, *, from_begin
         query: the query of the user.
         name: the name that both versions have in the comparison, whatever those in their files.
         checkpoint: folder of its checkpoint in the comparison.
-        from_beginning: whether to read topics from their beginning where the query would begin at their end.
+        from_beginning: whether to read topics and tables from their beginning where the query would begin at their end.
     """
     spec = query.spec
     sources = {name: _scratch_source(source, from_beginning=from_beginning) for name, source in spec.sources.items()}
@@ -49,4 +50,7 @@ def _scratch_source(source: SourceSpec, *, from_beginning: bool) -> SourceSpec:
     kafka = source.kafka
     if kafka is not None and from_beginning and kafka.starting_offsets is KafkaOffsets.LATEST:
         changed["kafka"] = kafka.model_copy(update={"starting_offsets": KafkaOffsets.EARLIEST})
+    lakehouse = source.lakehouse
+    if lakehouse is not None and from_beginning and lakehouse.start_from is TableStart.LATEST:
+        changed[source.kind] = lakehouse.model_copy(update={"start_from": TableStart.TABLE})
     return source.model_copy(update=changed)

@@ -55,7 +55,7 @@ class VersionTask:
         is_first: whether this run decides the batches.
         records: the number of records after which the first run ends.
         seconds: the time after which the first run ends; None for no limit.
-        from_beginning: whether to read topics from their beginning where the query would begin at their end.
+        from_beginning: whether to read topics and tables from their beginning where the query would begin at their end.
         in_pod: whether the file is the operator's, and the run takes the cores of one executor.
     """
 

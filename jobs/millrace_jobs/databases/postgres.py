@@ -161,7 +161,7 @@ class PostgresConnection(DatabaseConnection):
             "dbname": self.database,
             "user": self.user,
             "password": self.password.resolve() if self.password is not None else "",
-            "passfile": os.devnull,
+            "passfile": f"{os.devnull}/none",  # about one that is there and no plain file, libpq prints a warning
             "options": "",
             "application_name": "millrace",
             "client_encoding": "utf8",

@@ -8,6 +8,7 @@ metastore with HIVE-26882, such as 4.0.1, itself refuses it if the table has oth
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
 from types import TracebackType
@@ -39,6 +40,8 @@ from thrift.transport.TTransport import TBufferedTransport
 
 from millrace_jobs.lakehouse.errors import MetastoreError
 from millrace_jobs.lakehouse.iceberg_catalog import ANSWER_SECONDS, CONNECT_SECONDS, with_shared_snapshots
+
+logging.getLogger("thrift").addHandler(logging.NullHandler())  # what it would print is in its errors
 
 _LOCKS = {"lock-check-max-wait-time": "0.2", "lock-check-retries": "50"}
 """How long a commit waits for the lock of a table: 10 s, and not twice as long after each look, as by default."""

@@ -20,7 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from millrace_api.model.deployment import Algorithm
 from millrace_api.model.driver_waits import MAX_WAIT_CHARACTERS, MOST_WAITS, WAITS_KEY, DriverWait, DriverWaits
-from millrace_api.model.memory_use import MEMORY_KEY, MUCH, MemoryPart, MemoryReport, MemorySeries
+from millrace_api.model.memory_use import MEMORY_KEY, MUCH, ExecutorSeries, MemoryPart, MemoryReport, MemorySeries
 from millrace_api.model.plan import APPLIED_KEY, Applied
 from millrace_api.model.snapshots import SNAPSHOTS_KEY, SnapshotRequest, SnapshotsReport
 from millrace_api.model.takeover import RUNNING_VERSION_KEY
@@ -120,7 +120,7 @@ class Agent:
         self._partitions = 1
         self._snapshots: SnapshotsReport | None = None
         self._waits: dict[tuple[str, str], DriverWait] = {}
-        self._memory: tuple[MemorySeries, ...] = ()
+        self._memory: MemoryReport | None = None  # its pod is set on writing
         self._memory_due = 0.0
         self._woken: int | None = None  # epoch of the plan without executors under which tasks have waited last
         self._reported: dict[str, str | None] = {}  # the entries of the ConfigMap as last written
@@ -184,11 +184,12 @@ class Agent:
             found[key] = before.get(key) or DriverWait(time=since, text=call.reason[:MAX_WAIT_CHARACTERS])
         self._waits = found
 
-    def memory(self, series: Sequence[MemorySeries]) -> None:
+    def memory(self, driver: Sequence[MemorySeries], executor: ExecutorSeries | None = None) -> None:
         """Report the memory in use to the operator every five minutes, while much of some part is."""
         if time.monotonic() >= self._memory_due:
-            much = any(each.used >= MUCH * part.limit for part in _telling(series) for each in part.samples[-1:])
-            self._memory = tuple(series) if much else ()
+            telling = _telling(driver) + _telling(() if executor is None else executor.series)
+            much = any(each.used >= MUCH * part.limit for part in telling for each in part.samples[-1:])
+            self._memory = MemoryReport(pod="", series=tuple(driver), executor=executor) if much else None
             self._memory_due = time.monotonic() + (_MEMORY_PERIOD if much else 0.0)
 
     def _applied_by(self, pin: Pin) -> Applied:
@@ -258,8 +259,8 @@ class Agent:
             found = DriverWaits(pod=pod, waits=waits, executors=woken)
             entries[WAITS_KEY] = found.to_json() if waits or woken else None
         if pod and (self._memory or MEMORY_KEY in self._reported):
-            report = MemoryReport(pod=pod, series=self._memory)
-            entries[MEMORY_KEY] = report.to_json() if self._memory else None
+            report = None if self._memory is None else self._memory.model_copy(update={"pod": pod})
+            entries[MEMORY_KEY] = None if report is None else report.to_json()
         if self._applied is not None:
             entries[APPLIED_KEY] = self._applied.model_copy(update={"executors_ready": self.ready}).to_json()
         if self._snapshots is not None:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from urllib3.exceptions import HTTPError
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.memory_use import MemorySeries
+from millrace_api.model.memory_use import ExecutorSeries, MemorySeries
 from millrace_api.model.streamquery import EXECUTOR, QUERY_LABEL, ROLE_LABEL, Spec, StreamQuery
 from millrace_api.model.takeover import POD_UID_VARIABLE
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
@@ -159,13 +159,14 @@ class DriverPod:
         self._versions.computes()
         self._agent.idle(pin)
 
-    def waits(self, calls: Sequence[PendingCall]) -> None:
+    def waits(self, calls: Sequence[PendingCall]) -> MillraceError | None:
         """Report the calls that last to the operator, and that none does any longer."""
         self._agent.waits(calls)
+        return None
 
-    def memory(self, series: Sequence[MemorySeries]) -> None:
+    def memory(self, driver: Sequence[MemorySeries], executor: ExecutorSeries | None) -> None:
         """Report the memory in use to the operator, once much of it is."""
-        self._agent.memory(series)
+        self._agent.memory(driver, executor)
 
     def close(self) -> None:
         """Stop the agent and the watch, and silence Spark if its JVM is running."""

@@ -57,6 +57,7 @@ def main() -> None:
     gc.disable()  # modules are no garbage, and looking for it takes a tenth of the time of their imports
     if sys.argv[1:] != [_LOOK_UP]:
         load()
+        report_memory()
     if has_threads():
         os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])
     freeze()
@@ -76,6 +77,15 @@ def load() -> None:
     for name in _MODULES:
         importlib.import_module(name)
     pa.array([])  # the first call makes Arrow load pandas, to recognize its types
+
+
+def report_memory() -> None:
+    """Let tasks report the memory of the executor that this process belongs to; nothing for any other process."""
+    from millrace_jobs.process.used_memory import memory_of_executor, reporting  # imports more than a look-up needs
+
+    if (memory := memory_of_executor(os.getppid())) is not None:
+        worker: Any = importlib.import_module("pyspark.worker")
+        worker.send_accumulator_updates = reporting(worker.send_accumulator_updates, memory)
 
 
 def load_grouping() -> None:

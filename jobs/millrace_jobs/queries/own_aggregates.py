@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
 from millrace_api.model.functions import AggregateSpec
-from millrace_api.model.streamquery import Query, Spec
+from millrace_api.model.query import Query
+from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import problem_at
 from millrace_api.sql.parsed_query import ParsedQuery, parsed_sql
 from millrace_jobs.aggregates import library

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from sqlglot import exp
 
 from millrace_api.errors import MillraceError, Problem
-from millrace_api.model.streamquery import Query
+from millrace_api.model.query import Query
 from millrace_api.sql.dialect import problem_at
 from millrace_api.sql.own_functions import own_calls, own_name
 from millrace_api.sql.parsed_query import parsed_query

@@ -9,6 +9,7 @@ from millrace_api.model.streamquery import Spec
 from millrace_jobs.checkpoint.checkpoint import Checkpoint
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.inputs import open_sources
+from millrace_jobs.run.table_refresh import PATIENCE
 from millrace_jobs.sinks.base import ResultKeys, Sink
 from millrace_jobs.sinks.connector import SinkContext
 from millrace_jobs.sinks.outputs import check_sinks, open_sinks, server_checks
@@ -23,6 +24,9 @@ class Endpoints:
 
     has_lookups = True
     """Whether rows of a result table can be looked up while the run writes them."""
+
+    table_patience = PATIENCE
+    """Seconds for which the first read of a static table is repeated while its error is transient."""
 
     def sources(self, spec: Spec, checkpoint: Checkpoint, workspace: Path) -> Mapping[str, Source]:
         """Open the sources that stream."""

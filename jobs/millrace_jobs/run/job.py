@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,15 +32,15 @@ from millrace_jobs.display.plain import ResultsConsole
 from millrace_jobs.page.history import RunHistory
 from millrace_jobs.page.live_page import SEEN_SECONDS, LivePage
 from millrace_jobs.page.view import RunFacts
-from millrace_jobs.pending import noting_in
-from millrace_jobs.pipeline.incomplete import why_incomplete
+from millrace_jobs.pending import PendingCall, noting_in
 from millrace_jobs.plan.plan_source import PlanSource, pin_of
 from millrace_jobs.process import jvm
 from millrace_jobs.queries.execution import CompiledQuery
 from millrace_jobs.run.assembly import RunEnvironment, RunInputs, RunQuery
+from millrace_jobs.run.end_notes import EndNotes
 from millrace_jobs.run.endpoints import Endpoints
 from millrace_jobs.run.gc_times import GarbageCollection
-from millrace_jobs.run.inputs import open_sources, unread_note, waiting_note
+from millrace_jobs.run.inputs import open_sources, waiting_note
 from millrace_jobs.run.job_metrics import (
     CHECKPOINT_FAILURES,
     REFRESH_FAILURES,
@@ -48,7 +48,6 @@ from millrace_jobs.run.job_metrics import (
     SNAPSHOT_FAILURES,
     JobMetrics,
 )
-from millrace_jobs.run.late_records import all_closed, closed_until, why_late
 from millrace_jobs.run.loop import RunLoop
 from millrace_jobs.run.memory_use import MemoryUse
 from millrace_jobs.run.observer import Health, Observer
@@ -106,6 +105,9 @@ class Job:
     debug: bool = False
     file: Path | None = None
     leaves_open: bool = False
+    starts_again: bool = True
+    """Whether the query is started again after a transient failure; without it, the run ends."""
+
     service_port: int | None = None
     """Port for look-ups by other pods, where the query asks for them; None where there are no other pods."""
 
@@ -293,7 +295,8 @@ class Job:
         server.probes = {**server.probes, "/healthz": self._health.liveness}
         urls = {"page": f"{server.url}/", "metrics": f"{server.url}/metrics"}
         facts = urls | {"checkpoint": str(root), "results": prepared.sink.place}
-        facts |= {"lookups": lookups} if lookups else {}
+        if lookups:
+            facts["lookups"] = lookups
         replicas = ReplicaControl(self.query, prepared.compiled, opened.sources, opened.processes)
         self._stack.callback(replicas.close)
         cores = partial(self.platform.cores, spark)
@@ -305,6 +308,7 @@ class Job:
             watcher=observer,
             once=self.once,
             leaves_open=self.leaves_open,
+            starts_again=self.starts_again,
             accepted=partial(setup.display.started, facts),
             began=setup.display.began,
         )
@@ -347,25 +351,18 @@ class Job:
         self.platform.started(opened.spark, opened.checkpoint.state_partitions)
         self.platform.when_replaced(self.give_way)
         reports.started(self._spec, opened.sources, run.query.compiled.result, run)
+
+        def handle_waits(calls: Sequence[PendingCall]) -> None:
+            run.give_up(self.platform.waits(calls))
+
         began = time.monotonic()
-        before, closed = run.environment.checkpoint.committed(), closed_until(run.environment.checkpoint)
+        notes = EndNotes(self.query, opened.sources, run.environment.checkpoint)
         outcome: Outcome = "failed"
         try:
-            with PendingWatch(self._pending, observer.display.waits, observer.note, self.platform.waits, self._failing):
+            with PendingWatch(self._pending, observer.display.waits, observer.note, handle_waits, self._failing):
                 outcome = run.run()
-            unread = outcome == "finished" and not observer.tally.rows and not observer.tally.rejected
-            checkpoint, until = run.environment.checkpoint, closed_until(run.environment.checkpoint)
-            closes = until is not None and until != closed
-            if unread and (note := unread_note(self.query.spec, opened.sources, checkpoint, before, closes=closes)):
+            for note in notes.of(outcome, observer.tally):
                 observer.message(note)
-            if until is not None and closes and outcome == "finished":
-                observer.message(all_closed(until))
-            if observer.tally.late:
-                tally, spec = observer.tally, self.query.spec
-                observer.message(why_late(tally.late, spec, before_1970=tally.before_1970, closed=closed))
-            if observer.tally.incomplete:
-                why = why_incomplete(observer.tally.incomplete, self._spec)
-                observer.message(shown_times(why, self.query.spec))
             reports.ended(outcome)
         except BaseException as error:
             outcome = "failed"

@@ -17,14 +17,13 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from millrace_api.model.memory_use import MemoryPart
 from millrace_jobs.partitioners.placement_sketch import PlacementSketch
 from millrace_jobs.pipeline.arrivals import RecordLatencies
 from millrace_jobs.pipeline.progress import BatchReport, placement_of
 from millrace_jobs.pipeline.watermark_delay import WatermarkDelay
 from millrace_jobs.plan.control import Pin
 from millrace_jobs.run.automatic_snapshots import SnapshotFigures
-from millrace_jobs.run.memory_use import UsedMemory
+from millrace_jobs.run.memory_use import Readings
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.selector import SwitchOutcome
@@ -96,7 +95,7 @@ class JobMetrics(Collector):
         self._interval, self._has_batch = interval, False
         self._watermark_delay = WatermarkDelay()
         self._before: PlacementSketch | None = None
-        self._memory: Mapping[MemoryPart, UsedMemory] = {}
+        self._memory: Mapping[str, Readings] = {}
         self._lock = Lock()
         self._counters = {m.name: Counter(m.name, m.help, m.labels, registry=None) for m in _of_kind("counter")}
         self._gauges = {m.name: Gauge(m.name, m.help, m.labels, registry=None) for m in _of_kind("gauge")}
@@ -145,8 +144,8 @@ class JobMetrics(Collector):
             for role, more in seconds.items():
                 self._add("millrace_gc_seconds_total", more, role)
 
-    def record_memory(self, used: Mapping[MemoryPart, UsedMemory]) -> None:
-        """Record the memory in use; without any, what was recorded last stays."""
+    def record_memory(self, used: Mapping[str, Readings]) -> None:
+        """Record the memory in use, by role; without any, what was recorded last stays."""
         with self._lock:
             self._memory = used or self._memory
 
@@ -182,9 +181,12 @@ class JobMetrics(Collector):
             self._set("millrace_snapshot_current_time_seconds", snapshots.current_at)
             self._set("millrace_snapshot_interval_seconds", snapshots.interval)
             self._set("millrace_snapshot_seconds", snapshots.seconds)
-            for part, (used, limit) in self._memory.items():
-                self._set("millrace_memory_used_bytes", used, part)
-                self._set("millrace_memory_limit_bytes", limit, part)
+            for name in ("millrace_memory_used_bytes", "millrace_memory_limit_bytes"):
+                self._gauges[name].clear()  # an executor that has ended uses none
+            for role, readings in self._memory.items():
+                for part, (used, limit) in readings.items():
+                    self._set("millrace_memory_used_bytes", used, role, part)
+                    self._set("millrace_memory_limit_bytes", limit, role, part)
             return [family for metric in CONTRACT for family in everything[metric.name].collect()]
 
     def _count(self, report: BatchReport) -> None:

@@ -53,8 +53,9 @@ class RunLoop:
 
     With ``once``, the run processes the available input without pacing, and ends. Else it ends when every source is
     exhausted, or when ``drain`` is called (from a signal handler or another thread). When the input has ended, event
-    time goes on until all results are final, unless ``leaves_open``. ``accepted`` is called once, when Spark has
-    accepted the query, and ``began`` at the start of each batch, with its number.
+    time goes on until all results are final, unless ``leaves_open``. A transient failure ends the run only if it does
+    not start again (``starts_again``). ``accepted`` is called once, when Spark has accepted the query, and ``began`` at
+    the start of each batch, with its number.
 
     The states of a run, each with the method that leaves it:
 
@@ -75,6 +76,7 @@ class RunLoop:
     watcher: Watcher
     once: bool = False
     leaves_open: bool = False
+    starts_again: bool = True
     accepted: Callable[[], None] = lambda: None
     began: Callable[[int], None] = lambda _: None
     is_accepted: bool = False
@@ -88,6 +90,7 @@ class RunLoop:
     _committed: Sequence[Mapping[str, Any]] = ()
     _latest_event: int = 0
     _kept: KeptRows = field(default_factory=KeptRows)
+    _gave_up: MillraceError | None = None
     _events: queue.Queue[Event] = field(default_factory=queue.Queue)
     _restarts: Restarts = field(default_factory=Restarts)
     _steering: Steering = field(init=False)
@@ -168,6 +171,10 @@ class RunLoop:
         """
         self._why_drained, self._hands_over, self._draining = why, hands_over, True
 
+    def give_up(self, error: MillraceError | None) -> None:
+        """End the run with an error, without waiting for the running batch; do nothing if it is None."""
+        self._gave_up = self._gave_up or error
+
     def _stream_with_restarts(self, closing_time: int | None) -> bool:
         """Stream like ``_stream``; start again from its checkpoint after a transient failure."""
         failed = False
@@ -179,6 +186,8 @@ class RunLoop:
                         self.query.sink.prepare(self.environment.checkpoint.last_batch())
                 return self._stream(closing_time)
             except TransientError as failure:
+                if not self.starts_again:
+                    raise
                 self._stop_query()  # it goes on if this loop is what failed
                 if not self._draining:
                     self._pause_after(failure)
@@ -368,7 +377,9 @@ class RunLoop:
         self.watcher.batch(report)
 
     def _require_alive(self) -> None:
-        """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone."""
+        """Raise MillraceError if Spark's JVM, the lease or the replicas' processes are gone, or the run is given up."""
+        if self._gave_up is not None:
+            raise self._gave_up
         if not jvm.is_running():
             raise jvm_gone()
         if self.environment.checkpoint.lost is not None:

@@ -1,13 +1,13 @@
-"""Memory in use against its limit: of the driver's heap, and of its container.
+"""Memory in use against its limit: of the driver's heap and its container, and of the containers of executors.
 
 Only figures that mean something are read. The used heap is none: between two garbage collections it grows up to the
 maximum in any healthy JVM. What is left *after* a collection of the old generation is what the driver really keeps. In
 a pod, Spark asks for a collection every five minutes; elsewhere every half an hour, and there is no figure before.
 
 Of a container, the page cache does not count, since the kernel takes it back. What is beside the heap is the rest after
-what the JVM holds for its heap. Pages of the heap that the JVM holds and has not touched make that too small, never too
-large. The sum of what each process has resident is no figure: pages that Python processes share after a fork would
-count once for each of them.
+what the driver's JVM holds for its heap, or an executor's JVM has touched of it. Pages that are held and not touched
+make that too small, never too large. The sum of what each process has resident is no figure: pages that Python
+processes share after a fork would count once for each of them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from millrace_api.model.memory_use import MOST_SAMPLES, MemoryPart, MemorySample, MemorySeries
+from millrace_api.model.memory_use import MOST_SAMPLES, ExecutorSeries, MemoryPart, MemorySample, MemorySeries
+from millrace_jobs.process.used_memory import ReceivedReadings, UsedMemory, container_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,49 +31,17 @@ _PERIOD = 10.0
 _SPACING = 60
 """Seconds from one sample that is kept to the next; each is the highest reading since the one before."""
 
-_GROUPS = Path("/sys/fs/cgroup")
-
-_HELD = {
-    "memory.stat": ("anon", "shmem", "slab_unreclaimable", "kernel_stack", "pagetables", "sock"),
-    "memory/memory.stat": ("total_rss", "total_shmem"),
-}
-"""Entries of the statistics of control groups v2 and v1 that count memory which cannot be taken back, without swap."""
-
-_LIMITS = {"memory.stat": "memory.max", "memory/memory.stat": "memory/memory.limit_in_bytes"}
-"""The file with the limit, by that with the statistics."""
-
-_NO_LIMIT = 1 << 60
-"""Least number that means no limit in v1, where it is the largest multiple of a page."""
-
-
 _HOTSPOT = "com.sun.management.HotSpotDiagnosticMXBean"
 """Java's bean that knows the options of its JVM, given or default."""
 
-
-class UsedMemory(NamedTuple):
-    """Bytes in use of a part of the memory, and its limit."""
-
-    used: int
-    limit: int
-
-
-def container_memory(groups: Path = _GROUPS) -> UsedMemory | None:
-    """Return the memory of this process's container; None without a limit, or where it cannot be read."""
-    for statistics, names in _HELD.items():
-        try:
-            limit = (groups / _LIMITS[statistics]).read_text(encoding="ascii").strip()
-            words = (groups / statistics).read_text(encoding="ascii").split()
-        except OSError:
-            continue
-        if not limit.isdecimal() or not 0 < int(limit) < _NO_LIMIT:
-            return None
-        found = dict(zip(words[::2], words[1::2], strict=False))
-        return UsedMemory(sum(int(found[name]) for name in names if found.get(name, "").isdecimal()), int(limit))
-    return None
+Readings = Mapping[MemoryPart, UsedMemory]
+"""What the parts of one pod's memory use."""
 
 
 class MemoryUse:
-    """The driver's memory in use, read at most every ten seconds, and how it went lately.
+    """The memory in use of the driver and its executors, read at most every ten seconds, and how it went lately.
+
+    Executors report theirs with their tasks, as far as they run Python (``process.used_memory``).
 
     Args:
         spark: the session.
@@ -92,38 +60,70 @@ class MemoryUse:
         self._spark, self._clock, self._wall_clock, self._container = spark, clock, wall_clock, container
         self._next = clock() + _PERIOD  # the first batches have enough to do
         self._jvm: _Jvm | None = None
-        self._kept: dict[MemoryPart, _KeptSeries] = {}
+        self._driver = _PodReadings()
+        self._received, self._executors = ReceivedReadings(), dict[str, _PodReadings]()
 
-    def read(self) -> Mapping[MemoryPart, UsedMemory]:
-        """Return what each part uses; empty if that was read not long ago, or nothing can be read."""
+    def read(self) -> Mapping[str, Readings]:
+        """Return what each part uses, by role; empty if that was read not long ago, or nothing can be read.
+
+        Of all executors, the one that is nearest to its limit counts.
+        """
         if self._clock() < self._next:
             return {}
         self._next = self._clock() + _PERIOD
-        found = dict(self._readings())
-        for part, each in found.items():
-            self._kept.setdefault(part, _KeptSeries()).add(int(self._wall_clock()), each)
-        return found
+        now = int(self._wall_clock())
+        self._driver.add(now, dict(self._readings()))
+        self._add_executors(now)
+        pods = {"driver": self._driver, "executors": self._nearest()[1]}
+        return {role: pod.newest for role, pod in pods.items() if pod.newest}
 
     def series(self) -> Sequence[MemorySeries]:
-        """Return the readings of the last hour or more, by part."""
-        return tuple(kept.series(part) for part, kept in self._kept.items())
+        """Return the readings of the driver of the last hour or more, by part."""
+        return self._driver.series()
+
+    def executor(self) -> ExecutorSeries | None:
+        """Return the readings of the executor that is nearest to its limit; None before any has reported."""
+        id, memory = self._nearest()
+        return ExecutorSeries(executor=id, series=memory.series()) if id else None
+
+    def _nearest(self) -> tuple[str, _PodReadings]:
+        return max(self._executors.items(), key=lambda each: each[1].share, default=("", _PodReadings()))
 
     def _readings(self) -> Iterator[tuple[MemoryPart, UsedMemory]]:
-        """Yield what can be read now."""
+        """Yield what can be read now of the driver."""
         try:
             if self._jvm is None:
                 self._jvm = _Jvm(self._spark)
             if (kept := self._jvm.kept()) is not None:
                 yield MemoryPart.HEAP, kept
-            if (container := self._container()) is None:
-                return
-            yield MemoryPart.CONTAINER, container
-            heap = self._jvm.heap()
-            if heap.limit < container.limit:
-                beside = max(container.used - heap.used, 0)
-                yield MemoryPart.BESIDE_HEAP, UsedMemory(beside, container.limit - heap.limit)
+            if (container := self._container()) is not None:
+                yield from _of_container(container, self._jvm.heap())
         except (Py4JError, OSError):  # the JVM has ended, as the run loop finds out, or has no such beans
             return
+
+    def _add_executors(self, now: int) -> None:
+        """Add what executors have reported. One that is gone is forgotten; Spark gives its successor another id."""
+        new = self._received.take()
+        if not new and not self._executors:
+            return
+        try:
+            context: Any = self._spark.sparkContext._jsc
+            alive = set(context.sc().getExecutorIds().mkString(",").split(","))
+        except (Py4JError, OSError):  # as above
+            return
+        self._executors = {id: memory for id, memory in self._executors.items() if id in alive}
+        for executor, container, heap in new:
+            if executor in alive:
+                found = dict(_of_container(container, heap))
+                self._executors.setdefault(executor, _PodReadings()).add(now, found)
+
+
+def _of_container(container: UsedMemory, heap: UsedMemory) -> Iterator[tuple[MemoryPart, UsedMemory]]:
+    """Yield what a container uses, and what of that is beside the heap of its JVM, if the limit leaves any room."""
+    yield MemoryPart.CONTAINER, container
+    if heap.limit < container.limit:
+        beside = max(container.used - heap.used, 0)
+        yield MemoryPart.BESIDE_HEAP, UsedMemory(beside, container.limit - heap.limit)
 
 
 class _Jvm:
@@ -159,6 +159,30 @@ class _Jvm:
         if self._left_out is not None:
             held += self._left_out.getUsage().getCommitted()
         return UsedMemory(held, self._largest)
+
+
+class _PodReadings:
+    """The memory of one pod: its newest readings, and how they went lately."""
+
+    def __init__(self) -> None:
+        self.newest: Readings = {}
+        self._kept: dict[MemoryPart, _KeptSeries] = {}
+
+    @property
+    def share(self) -> float:
+        """The share of its limit that says how near the pod is to it; a container is full in good health."""
+        found = self.newest.get(MemoryPart.BESIDE_HEAP) or self.newest.get(MemoryPart.CONTAINER)
+        return 0.0 if found is None else found.used / found.limit
+
+    def add(self, now: int, readings: Readings) -> None:
+        """Add readings."""
+        self.newest = readings
+        for part, each in readings.items():
+            self._kept.setdefault(part, _KeptSeries()).add(now, each)
+
+    def series(self) -> tuple[MemorySeries, ...]:
+        """Return the readings of each part."""
+        return tuple(kept.series(part) for part, kept in self._kept.items())
 
 
 class _KeptSeries:

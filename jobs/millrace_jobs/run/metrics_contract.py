@@ -236,10 +236,12 @@ CONTRACT = (
         "millrace_memory_used_bytes",
         "gauge",
         "bytes",
-        "Memory of the driver that is in use. part is heap, what the last collection of the heap's old generation left "
-        "there, absent before the first one; container, what its processes use and the kernel cannot take back, "
-        "without the page cache; or beside-heap, what of that is not the heap of the JVM. The latter two are absent "
-        "without a memory limit.",
+        "Memory that is in use: of the driver, or of the executor that is nearest to its limit, once a task that runs "
+        "Python has reported it. part is heap, of the driver alone, what the last collection of the heap's old "
+        "generation left there, absent before the first one; container, what its processes use and the kernel cannot "
+        "take back, without the page cache; or beside-heap, what of that is not the heap of the JVM. The latter two "
+        "are absent without a memory limit.",
+        Label("role", ROLES),
         _MEMORY_PART,
     ),
     _metric(
@@ -248,6 +250,7 @@ CONTRACT = (
         "bytes",
         "The most that millrace_memory_used_bytes can be: the largest size of the heap's old generation, the memory "
         "limit of the container, or what that leaves beside the largest heap.",
+        Label("role", ROLES),
         _MEMORY_PART,
     ),
     _metric(

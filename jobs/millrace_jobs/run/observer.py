@@ -199,4 +199,4 @@ class Observer:
             self.metrics.record_store_traffic(self.traffic.since())
         if self.memory is not None and (used := self.memory.read()):
             self.metrics.record_memory(used)
-            self.platform.memory(self.memory.series())
+            self.platform.memory(self.memory.series(), self.memory.executor())

@@ -98,7 +98,13 @@ def start_spark(setup: RunSetup, checkpoint: Checkpoint) -> OpenedRun:
     spec = setup.query.spec
     snapshots = _automatic_snapshots(setup, checkpoint)
     sources = setup.endpoints.sources(spec, checkpoint, setup.workspace)
-    tables = RefreshedTables(spec, checkpoint.root / "tables", setup.workspace, checkpoint.oldest_contents)
+    tables = RefreshedTables(
+        spec,
+        checkpoint.root / "tables",
+        setup.workspace,
+        checkpoint.oldest_contents,
+        setup.endpoints.table_patience,
+    )
     setup.at_end.callback(tables.close)
     tables.begin()
     static_tables = read_static_tables(spec, setup.workspace, setup.display.message)

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from millrace_api.model.memory_use import MemorySeries
+from millrace_api.errors import MillraceError
+from millrace_api.model.memory_use import ExecutorSeries, MemorySeries
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_api.validation.loading import load_plan
 from millrace_jobs.checkpoint.checkpoint import COPIES, Checkpoint
@@ -75,11 +76,14 @@ class Platform(Protocol):
     def idle(self, pin: Pin) -> None:
         """Handle an idle query: its next records will be processed under this pin."""
 
-    def waits(self, calls: Sequence[PendingCall]) -> None:
-        """Handle the calls that last now, of which there are none most of the time."""
+    def waits(self, calls: Sequence[PendingCall]) -> MillraceError | None:
+        """Handle the calls that last now, of which there are none most of the time.
 
-    def memory(self, series: Sequence[MemorySeries]) -> None:
-        """Handle the driver's memory in use, as it went lately."""
+        Return the error to end the run with at once; None lets it wait.
+        """
+
+    def memory(self, driver: Sequence[MemorySeries], executor: ExecutorSeries | None) -> None:
+        """Handle the memory in use of the driver, and of the executor nearest to its limit, as it went lately."""
 
     def close(self) -> None:
         """Handle the end of the job, before Spark stops."""
@@ -143,10 +147,11 @@ class OneProcess:
     def idle(self, pin: Pin) -> None:
         """Do nothing: one process has no operator to notify."""
 
-    def waits(self, calls: Sequence[PendingCall]) -> None:
+    def waits(self, calls: Sequence[PendingCall]) -> MillraceError | None:
         """Do nothing: one process has no operator to notify."""
+        return None
 
-    def memory(self, series: Sequence[MemorySeries]) -> None:
+    def memory(self, driver: Sequence[MemorySeries], executor: ExecutorSeries | None) -> None:
         """Do nothing: one process has no operator to notify."""
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ def errors_located_in(file: Path, name: str) -> Iterator[None]:
     try:
         yield
     except MillraceError as error:
-        located = MillraceError(*locate(error.problems, file, name))
+        located = type(error)(*locate(error.problems, file, name))
         located.failure = error.failure
         raise located from error
 

@@ -41,7 +41,7 @@ from millrace_jobs.sources.static_tables import (
 from millrace_support.backoff import Backoff
 
 PATIENCE = 45.0
-"""Seconds for which the first read of a table is repeated while its error is transient."""
+"""Seconds for which the first read of a table is repeated while its error is transient, in a run of a query."""
 
 _RETRY_SECONDS = 5.0
 """Pause after the first refresh that has failed; it grows up to the time between two refreshes."""
@@ -76,14 +76,21 @@ class RefreshedTables:
         place: where the contents of all tables are.
         workspace: folder for what a source needs while it reads.
         oldest: returns the contents of the oldest batch that may be repeated; None if they are not known.
+        patience: seconds for which the first read of a table is repeated while its error is transient.
     """
 
     def __init__(
-        self, spec: Spec, place: Place, workspace: Path, oldest: Callable[[], Mapping[str, str] | None]
+        self,
+        spec: Spec,
+        place: Place,
+        workspace: Path,
+        oldest: Callable[[], Mapping[str, str] | None],
+        patience: float = PATIENCE,
     ) -> None:
         self._messages: queue.SimpleQueue[str] = queue.SimpleQueue()
+        say = self._messages.put
         self._tables = {
-            name: _RefreshedTable(name, source, source.table, place / name, workspace, self._messages.put, oldest)
+            name: _RefreshedTable(name, source, source.table, place / name, workspace, say, oldest, patience)
             for name, source in spec.sources.items()
             if source.table is not None and source.has_contents
         }
@@ -151,6 +158,7 @@ class _RefreshedTable(threading.Thread):
         workspace: Path,
         say: Callable[[str], None],
         oldest: Callable[[], Mapping[str, str] | None],
+        patience: float,
     ) -> None:
         super().__init__(name=f"refresh of {name}", daemon=True)
         self.schema, self.place = schema_of(source), place
@@ -158,6 +166,7 @@ class _RefreshedTable(threading.Thread):
         self.error: Exception | None = None
         self._source, self._table = source, table
         self._workspace, self._say, self._oldest = workspace, say, oldest
+        self._patience = patience
         self._contents = TableContents(place)
         self._origin = _origin(source)
         self._opened: WholeTable | None = None
@@ -201,7 +210,7 @@ class _RefreshedTable(threading.Thread):
 
     def _read_first(self) -> None:
         known = self._known()
-        backoff, deadline = Backoff(0.5, 5.0), time.monotonic() + PATIENCE
+        backoff, deadline = Backoff(0.5, 5.0), time.monotonic() + self._patience
         while True:
             try:
                 with attributed_to(FailureClass.SOURCE):

@@ -103,7 +103,7 @@ class DegradedReason(StrEnum):
     EXECUTORS_FAILING = "ExecutorsFailing"
     """More than two executors of the driver's run failed within ten minutes; Spark replaces them forever."""
     MEMORY_FILLING = "MemoryFilling"
-    """The driver's memory will almost certainly run out soon, and is not raised before; the message has the field."""
+    """Memory of driver or executors will almost certainly run out soon, and is not raised; the message has a field."""
     EXECUTORS_PENDING = "ExecutorsPending"
     """Fewer executors run than the plan wants, one pod for more than two minutes; the message has what it waits for."""
     EXECUTORS_QUEUED = "ExecutorsQueued"

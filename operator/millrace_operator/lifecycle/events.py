@@ -63,9 +63,14 @@ def events_of(before: Status, now: Status) -> Iterator[StatusEvent]:
 
 
 def _of_memory(before: Status, now: Status) -> Iterator[StatusEvent]:
-    """Yield the event for memory that was raised; a warning if it had run out."""
-    for raised in (now.memory or MemoryStatus()).raised_since(before.memory or MemoryStatus()).values():
+    """Yield the event for memory that was raised, a warning if it had run out, and for a raise that was undone."""
+    had, has = before.memory or MemoryStatus(), now.memory or MemoryStatus()
+    for raised in has.raised_since(had).values():
         yield StatusEvent(not raised.predicted, "MemoryRaised", raised.message)
+    for part, each in has.by_part.items():
+        before_it = had.by_part.get(part)
+        if each.no_room_for not in (None, before_it and before_it.no_room_for):
+            yield StatusEvent(True, "MemoryRaiseUndone", each.message)
 
 
 def _of_requested_snapshot(before: Status, now: Status) -> Iterator[StatusEvent]:

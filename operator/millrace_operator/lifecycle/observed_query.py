@@ -292,7 +292,7 @@ class ObservedQuery:
 
     @cached_property
     def driver_memory(self) -> MemoryReport:
-        """The memory in use that this pod's driver reports; nothing without a readable report."""
+        """The memory in use that this pod's driver reports, of executors too; nothing without a readable report."""
         return self._reported(MEMORY_KEY, MemoryReport(pod=""))
 
     @property

@@ -60,7 +60,7 @@ class QueryView:
 
     @cached_property
     def status(self) -> Status:
-        """Status reported by the operator; empty if none was reported, or if this version cannot parse it."""
+        """Status reported by the operator, as far as this version can read it; empty if none was reported."""
         return Status.reported(self.body.get("status") or {})
 
     @property

@@ -26,6 +26,7 @@ from ..resources.pod_defaults import PodDefaults
 from ..resources.restrictions import problems
 from ..telemetry.logs import about, in_short
 from ..telemetry.metrics import OperatorMetrics
+from .actions import Action, Apply, Compare, Drain, Drop, DropPodGroup, DropSecret, Finalize, MakeSecret
 from .autoscaling.waking import woken
 from .canary import is_canary
 from .chains.chains import Chains
@@ -40,22 +41,7 @@ from .pods.executor_failures import recent_failures
 from .pods.missing_pods import missing_pods
 from .query_memory import QueryMemory
 from .refusals import RefusedError
-from .step import (
-    DRAIN_MARGIN,
-    FINALIZER,
-    READ_AGAIN_AFTER,
-    Action,
-    Apply,
-    Compare,
-    Drain,
-    Drop,
-    DropPodGroup,
-    DropSecret,
-    Finalize,
-    MakeSecret,
-    Step,
-    next_step,
-)
+from .step import DRAIN_MARGIN, FINALIZER, READ_AGAIN_AFTER, Step, next_step
 from .target import running_spec
 from .token_buckets import TokenBuckets
 from .workqueue import WorkQueue

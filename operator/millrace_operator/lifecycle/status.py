@@ -20,6 +20,7 @@ from millrace_api.model.status import (
     ConnectionUpdate,
     DriverStatus,
     FailureClass,
+    MemoryStatus,
     Phase,
     PlanStatus,
     Status,
@@ -40,12 +41,13 @@ from .observed_query import ObservedQuery, TooLargeWithConnectionsError
 from .pods.driver_health import blocked, failed_runs, ready_since, started_at, states, waiting_for
 from .pods.driver_runs import DRIVER_LOST, POD_MISSING, FailedRuns, is_lost
 from .pods.executor_failures import executor_trouble
-from .pods.out_of_memory import has_memory, remedy, shortage_ahead, shortage_of
+from .pods.out_of_memory import has_memory, remedy, shortage_of, shortages_ahead
 from .pods.partitioners import partitioner_status, trouble
 from .pods.pending_executors import executors_pending, executors_queue, missing_executors
 from .refusals import Refusal
 from .requested_snapshots import snapshots_status
 from .target import DriverTarget, pod_missing_at
+from .undone_raises import undone_at
 
 
 class _Summary(NamedTuple):
@@ -325,7 +327,8 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
     reason: str = DegradedReason.HEALTHY
     message, last, rejected = "", target.failed.last, target.rejected
     blockage = None if observed.driver is None else blocked(observed.driver, now)
-    missing_at, ahead = pod_missing_at(observed, target), shortage_ahead(observed, target.memory, now)
+    missing_at = pod_missing_at(observed, target)
+    ahead = next(iter(shortages_ahead(observed, target.memory, now)), None)
     if rejected is not None and rejected.verdict is not None:
         reason = DegradedReason.UPGRADE_REJECTED
         message = (
@@ -337,13 +340,13 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         message = f"generation {rejected.generation} did not become healthy{again}, and the last healthy spec runs"
         message += f"{' until then' if again else ' again'}: {rejected.message}"
     elif observed.refused:
-        _, reason, message = observed.refused[0]
+        role, reason, message = observed.refused[0]
+        message += _raise_note(target.memory) if role == DRIVER else ""
     elif last is not None and not was_too_early(observed.upstream, last):
         reason, message = last.reason, last.message
     elif blockage is not None:
         reason, message = blockage
-        if (raised := target.memory.driver) is not None:
-            message += f"; its memory was raised to {raised.memory}: a lower spec.driver.maxMemory undoes that"
+        message += _raise_note(target.memory)
     elif target.is_wanted and missing_at is not None and now >= missing_at:
         reason, message = FailureClass.OTHER, POD_MISSING
     elif target.may_run and (found := _trouble_of_executors(observed, now) or trouble(observed, now)) is not None:
@@ -356,6 +359,16 @@ def _degraded(observed: ObservedQuery, target: DriverTarget, now: datetime) -> C
         message += "" if shortage is None else f"; {remedy(shortage, target.query.spec, target.memory, paused=waits)}"
     degraded = reason is not DegradedReason.HEALTHY
     return condition(ConditionType.DEGRADED, degraded, reason, message, observed.generation, now)
+
+
+def _raise_note(memory: MemoryStatus) -> str:
+    """Return what is to be known of raised memory where the driver has no room; empty if its memory is as specified."""
+    raised = memory.driver
+    if raised is None or raised.memory.bytes <= raised.from_.bytes:
+        return ""
+    undone = undone_at(memory)
+    how = "a lower spec.driver.maxMemory undoes that" if undone is None else f"undone at {format_time(undone)}"
+    return f"; its memory was raised to {raised.memory}: {how}"
 
 
 def upgrade_to_report(before: Status, target: DriverTarget) -> UpgradeStatus | None:

@@ -20,6 +20,7 @@ from ..resources.manifests import healthy_spec, objects
 from ..resources.names import Manifest
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_changes import changed_parts, revision, with_in_place
+from .actions import Action, Apply, Compare, Drain, Drop, DropPodGroup, DropSecret, Finalize, MakeSecret
 from .autoscaling.scaling_status import ScalingResult
 from .canary import canary_status, is_canary
 from .conditions import ProgressingReason, parse_time
@@ -45,6 +46,7 @@ from .status import (
 )
 from .takeover import may_take_over, runs_as, takeover_due, takeover_progress, with_next_version
 from .target import DriverTarget, pod_missing_at, runs_healthy, target_of
+from .undone_raises import undone_at
 
 FINALIZER = "millrace.io/drain"
 """Finalizer that keeps a deleted query until its driver has finished the running batch."""
@@ -60,66 +62,6 @@ READ_AGAIN_AFTER = timedelta(seconds=60)
 
 _LONGEST_GRACE = 5 * 365 * 86_400
 """Seconds of a grace period that count, so that a pod with a huge one does not keep its query forever."""
-
-
-@dataclass(frozen=True)
-class Apply:
-    """Action that creates an object or updates it to its manifest."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True)
-class Compare:
-    """Action that creates an object of a comparison; that one is refused keeps nothing else from being done."""
-
-    manifest: Manifest
-
-
-@dataclass(frozen=True)
-class Drain:
-    """Action that lets the pods of a StatefulSet end after their running batch and changes nothing else.
-
-    ``replacements`` are the objects with pods to apply after the drain, none if no driver follows. If the API server
-    rejects one of them in a dry run, the drain does not start.
-    """
-
-    stateful_set: str
-    replacements: tuple[Manifest, ...] = ()
-
-
-@dataclass(frozen=True)
-class Finalize:
-    """Action that sets or removes the finalizer."""
-
-    present: bool
-
-
-@dataclass(frozen=True)
-class MakeSecret:
-    """Action that makes a Secret for the next driver. The objects that name it follow in the next step."""
-
-
-@dataclass(frozen=True)
-class DropSecret:
-    """Action that deletes the Secret of drivers that have ended."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Drop:
-    """Action that deletes a ConfigMap or a pod: configurations of drivers that have ended, comparisons not needed."""
-
-    found: Manifest
-
-
-@dataclass(frozen=True)
-class DropPodGroup:
-    """Action that deletes the PodGroup of a query that Volcano schedules no longer, which would reserve its room."""
-
-
-Action = Apply | Compare | Drain | Finalize | MakeSecret | DropSecret | Drop | DropPodGroup
 
 
 @dataclass(frozen=True)
@@ -418,7 +360,8 @@ def _due(observed: ObservedQuery, target: DriverTarget, now: datetime) -> dateti
     """Return when the status, or what is to be done, changes next without an event; None if it does not."""
     times = [target.requeue_at, target.failed.retry_time, pod_missing_at(observed, target)]
     times += [healthy_from(observed.driver) if target.may_run else None]
-    times += [_unscheduled_at(observed), _stuck_at(observed), *trouble_at(observed, now)]
+    times += [_unscheduled_at(observed), undone_at(target.memory)]
+    times += [_stuck_at(observed), *trouble_at(observed, now)]
     times += [takeover_due(observed, target)]
     times += [*_executors_due(observed), *unanswered_at(observed, now)]
     return _soonest(times, now)

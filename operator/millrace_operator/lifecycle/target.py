@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 
 from millrace_api.errors import MillraceError
 from millrace_api.model.status import ConnectionUpdate, MemoryStatus, RejectedSpec
-from millrace_api.model.streamquery import Annotation, Spec, StreamQuery
+from millrace_api.model.streamquery import DRIVER, Annotation, Spec, StreamQuery
 
-from ..resources.memory import AS_SPECIFIED
+from ..resources.memory import AS_SPECIFIED, raises_text
 from ..resources.pod_defaults import PodDefaults
 from ..resources.spec_changes import revision, with_in_place
 from .conditions import format_time, parse_time, shortened
@@ -25,6 +25,7 @@ from .pods.driver_runs import FailedRuns, failed_runs_of, own_pod, pod_missing_s
 from .pods.out_of_memory import has_memory, memory_in_force, next_memory
 from .rollback import retry_after, setback_at, setback_of
 from .shadow import ShadowRun, compared_at, held_comparison, is_compared, is_passed, is_reconsidered, shadow_of
+from .undone_raises import with_undone_raise, with_waiting
 
 _POD_MISSING_AFTER = timedelta(minutes=2)
 """Time that the driver's pod may be missing before this is reported."""
@@ -161,13 +162,18 @@ def pod_missing_at(observed: ObservedQuery, target: DriverTarget) -> datetime | 
 
 
 def _next_memory(observed: ObservedQuery, target: DriverTarget, now: datetime) -> tuple[MemoryStatus, bool]:
-    """Return the memory of the target's pods, and whether it is raised by this step."""
+    """Return the memory of the target's pods, and whether it is changed by this step."""
     spec, memory = target.query.spec, memory_in_force(observed, target.query.spec)
-    shows = observed.revision == target.revision or (observed.driver is None and target.failed.given_up)
+    if observed.driver is None:
+        is_refused = observed.refused_pods(DRIVER) is not None and observed.revision_to_run == target.revision
+        shows = target.failed.given_up or is_refused
+    else:
+        shows = observed.revision == target.revision
     if observed.is_set(Annotation.PAUSED) or not target.is_wanted or not shows:
         return memory, False
-    more = next_memory(observed, spec, target.failed, now)
-    return more, more != memory
+    memory = with_waiting(observed, memory, now)
+    other = with_undone_raise(memory, now) or next_memory(observed, spec, memory, target.failed, now)
+    return other, raises_text(other) != raises_text(memory)
 
 
 def _is_retried(observed: ObservedQuery, query: StreamQuery, rejected: RejectedSpec, now: datetime) -> bool:

@@ -85,7 +85,7 @@ _DEGRADED: Mapping[str, tuple[str, str]] = {
     ),
     DegradedReason.MEMORY_FILLING: (
         "Memory is nearly full",
-        "set spec.driver.maxMemory, up to which the operator raises it, or raise spec.driver.memory",
+        "set maxMemory in spec.driver or spec.executors, up to which the operator raises it, or raise memory there",
     ),
     DegradedReason.EXECUTORS_PENDING: ("Executors are pending", "make room on nodes, or lower spec.executors"),
     DegradedReason.EXECUTORS_QUEUED: (

@@ -73,8 +73,9 @@ def state_store(heap: ByteSize) -> int:
 
 
 def raises_text(raised: MemoryStatus) -> str:
-    """Return what was raised, as a text that differs whenever pods have other memory; empty if nothing was."""
-    return ", ".join(f"{part} {each.memory}, heap {each.heap}" for part, each in raised.by_part.items())
+    """Return what is raised, as a text that differs whenever pods have other memory; empty if nothing is."""
+    more = {part: each for part, each in raised.by_part.items() if each.memory.bytes > each.from_.bytes}
+    return ", ".join(f"{part} {each.memory}, heap {each.heap}" for part, each in more.items())
 
 
 def at_most(query: StreamQuery) -> StreamQuery:

@@ -87,3 +87,13 @@ def test_what_runs_writes_to_no_place_beside_its_sink_and_can_go_on_from_the_sta
     assert [each.field for each in forbidden] == (
         ["spec.sources.trips.kafka.startingOffsets"] if from_beginning else []
     )
+
+
+@pytest.mark.parametrize("from_beginning", [True, False])
+def test_a_table_that_a_new_query_reads_from_its_end_is_read_from_the_beginning(
+    tmp_path: Path, from_beginning: bool
+) -> None:
+    table = {"delta": {"path": "trips", "startFrom": "Latest"}, "schema": "at TIMESTAMP, city STRING"}
+    given = query(sources={"trips": table})
+    document = scratch_query(given, "trips", tmp_path, from_beginning=from_beginning).to_document()["spec"]
+    assert document["sources"]["trips"]["delta"]["startFrom"] == ("Table" if from_beginning else "Latest")

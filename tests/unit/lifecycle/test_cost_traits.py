@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from millrace_api.model.streamquery import Query
+from millrace_api.model.query import Query
 from millrace_api.validation.loading import read_query
 from millrace_operator.lifecycle.autoscaling.cost_traits import _of_sql, best_known, cost_traits
 from millrace_operator.scaling.batch_time.cost_prior import KnownCosts

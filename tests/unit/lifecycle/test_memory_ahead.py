@@ -2,61 +2,17 @@
 
 import pytest
 
-from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart, MemoryReport, MemorySample, MemorySeries
+from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart
 from millrace_api.model.status import MemoryShortage
 from unit.api.documents import MINIMAL, changed
 
 from .cluster import Cluster
-
-BOUND = changed(MINIMAL, 12, "  driver: {maxMemory: 4g}")
-LIMIT = 256 + 384 + 384
-"""MiB beside the heap of a driver with one source."""
-
-OLD = 683
-"""MiB of the old generation of a heap of 1 GiB."""
-
-
-def started(text=BOUND):
-    """A query whose driver has been ready for over a minute."""
-    cluster = Cluster()
-    cluster.put(text)
-    cluster.settle()
-    cluster.pod_is_ready()
-    cluster.pass_time(seconds=70)
-    return cluster
-
-
-def reports(cluster, *mebibytes, part=MemoryPart.HEAP, limit=OLD, every=300, pod=None):
-    """Report what the driver uses, one measurement after the other, as the driver of the pod with this uid."""
-    held, now = cluster.objects["ConfigMap", "trips-by-cell-plan"], int(cluster.time.timestamp())
-    samples = tuple(
-        MemorySample(time=now - every * (len(mebibytes) - 1 - number), used=int(each * 2**20))
-        for number, each in enumerate(mebibytes)
-    )
-    series = MemorySeries(part=part, limit=limit << 20, samples=samples)
-    report = MemoryReport(pod=pod or uid(cluster), series=(series,))
-    held["data"][MEMORY_KEY] = report.to_json()
-    cluster._changed(held)
-    return cluster.settle()
-
-
-def uid(cluster):
-    return cluster.pod["metadata"]["uid"]
-
-
-def limit(cluster):
-    """The memory limit of the driver's pod in MiB."""
-    return int(cluster.pod["spec"]["containers"][0]["resources"]["limits"]["memory"].removesuffix("Mi"))
+from .reported_memory import BOUND, LIMIT, degraded, limit, reports, started, uid
 
 
 def heap(cluster):
     lines = cluster.configuration()["data"]["spark-defaults.conf"].splitlines()
     return dict(line.split(" ", 1) for line in lines)["spark.driver.memory"]
-
-
-def degraded(cluster):
-    found = cluster.condition("Degraded")
-    return found.reason, found.message
 
 
 RISING = range(440, 560, 12)
@@ -193,13 +149,60 @@ def test_a_report_that_cannot_be_read_raises_nothing(text):
     assert cluster.settle().memory is None
 
 
-def test_a_raised_driver_that_no_node_takes_says_how_to_undo_it():
-    cluster = started()
-    reports(cluster, 600, 600, 600)
-    message = "0/3 nodes are available: 3 Insufficient memory."
-    reason = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    cluster.pod_shows(conditions=[reason])
-    cluster.pass_time(minutes=10)
-    reason, message = degraded(cluster)
-    assert reason == "Unschedulable"
-    assert message.endswith("its memory was raised to 1536m: a lower spec.driver.maxMemory undoes that")
+EXECUTORS = changed(MINIMAL, 12, "  executors: {maxMemory: 4g}")
+FULL_EXECUTOR = (620, 625, 622)
+"""MiB of which all are above 95 % of what an executor has beside its heap."""
+
+
+@pytest.mark.parametrize("used", [FULL_EXECUTOR, range(300, 580, 28)], ids=["nearly full", "rises"])
+def test_one_executor_that_fills_raises_what_all_have_beside_the_heap(used):
+    cluster = started(EXECUTORS)
+    before = uid(cluster)
+    status = reports(cluster, executor=used)
+    raised = status.memory.executors
+    assert (uid(cluster) != before, status.memory.driver) == (True, None)
+    assert (raised.memory, raised.heap, raised.reason, raised.predicted) == ("3072m", "2g", MemoryShortage.LIMIT, True)
+    assert raised.message.startswith("what executor 3's container uses beside the heap is ")
+    assert raised.message.endswith("; memory of the executors raised from 2g to 3072m, beside the heap")
+    assert (cluster.memory.counts.memory, degraded(cluster)) == ({"executor": 1}, ("AsExpected", ""))
+
+
+@pytest.mark.parametrize("used", [(500,) * 20, (620, 625, 300), range(400, 500, 10)], ids=["level", "freed", "slow"])
+def test_an_executor_that_need_not_run_out_is_left_alone(used):
+    cluster = started(EXECUTORS)
+    before = uid(cluster)
+    assert (reports(cluster, executor=used).memory, uid(cluster)) == (None, before)
+    assert degraded(cluster) == ("AsExpected", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (MINIMAL, "with spec.executors.maxMemory, the operator raises it up to that"),
+        (
+            changed(MINIMAL, 12, "  executors: {maxMemory: 2g}"),
+            "it is not raised beyond spec.executors.maxMemory, 2g: raise that",
+        ),
+    ],
+)
+def test_without_room_the_condition_names_the_field_of_executors(text, remedy):
+    cluster = started(text)
+    assert reports(cluster, executor=FULL_EXECUTOR).memory is None
+    message = f"what executor 3's container uses beside the heap is 97% of its limit of 640 MiB; {remedy}"
+    assert degraded(cluster) == ("MemoryFilling", message)
+
+
+def test_executors_are_raised_where_a_driver_that_fills_too_may_not_be():
+    cluster = started(EXECUTORS)
+    status = reports(cluster, 600, 600, 600, executor=FULL_EXECUTOR)
+    assert (status.memory.driver, status.memory.executors.memory) == (None, "3072m")
+
+
+def test_executors_are_raised_once_in_six_hours():
+    cluster = started(EXECUTORS)
+    reports(cluster, executor=FULL_EXECUTOR)
+    cluster.pod_is_ready()
+    cluster.pass_time(minutes=5 * 60 + 50)
+    assert reports(cluster, executor=FULL_EXECUTOR).memory.executors.raises == 1
+    cluster.pass_time(minutes=15)
+    assert reports(cluster, executor=FULL_EXECUTOR).memory.executors.raises == 2

@@ -20,8 +20,12 @@ def series(shares, part=MemoryPart.HEAP, every=EVERY):
     return MemorySeries(part=part, limit=LIMIT, samples=tuple(samples))
 
 
+def shortage(*series):
+    return expected_shortage(series, "the driver's")
+
+
 def runs_out(shares, part=MemoryPart.HEAP, every=EVERY):
-    return expected_shortage([series(shares, part, every)]) is not None
+    return shortage(series(shares, part, every)) is not None
 
 
 parts = st.sampled_from([MemoryPart.HEAP, MemoryPart.BESIDE_HEAP])
@@ -79,26 +83,26 @@ def test_a_container_is_judged_by_its_level_only():
 
 def test_what_is_beside_the_heap_counts_once_the_container_is_filled():
     beside = series([0.99] * 3, MemoryPart.BESIDE_HEAP)
-    assert expected_shortage([series([0.7], MemoryPart.CONTAINER), beside]) is None
-    assert expected_shortage([series([0.8], MemoryPart.CONTAINER), beside]) is not None
-    assert expected_shortage([series([], MemoryPart.CONTAINER), beside]) is not None
+    assert shortage(series([0.7], MemoryPart.CONTAINER), beside) is None
+    assert shortage(series([0.8], MemoryPart.CONTAINER), beside) is not None
+    assert shortage(series([], MemoryPart.CONTAINER), beside) is not None
 
 
 def test_a_full_container_says_nothing_where_what_is_beside_the_heap_is_known():
     """The JVM of a healthy driver touches all of its heap in time, and the larger that is, the fuller the container."""
     full = series([0.97] * 40, MemoryPart.CONTAINER)
-    assert expected_shortage([full]) is not None
-    assert expected_shortage([full, series([0.56] * 40, MemoryPart.BESIDE_HEAP)]) is None
-    assert expected_shortage([full, series([0.96] * 3, MemoryPart.BESIDE_HEAP)]) is not None
+    assert shortage(full) is not None
+    assert shortage(full, series([0.56] * 40, MemoryPart.BESIDE_HEAP)) is None
+    assert shortage(full, series([0.96] * 3, MemoryPart.BESIDE_HEAP)) is not None
 
 
 def test_a_full_heap_comes_before_what_is_beside_it():
     full = [series([0.99] * 3, part) for part in (MemoryPart.CONTAINER, MemoryPart.HEAP)]
-    found = expected_shortage(full)
+    found = shortage(*full)
     assert found is not None
     assert found.what is MemoryShortage.HEAP
     assert found.message == "what the driver's heap keeps after garbage collection is 99% of its limit of 1024 MiB"
-    assert expected_shortage(full[:1]) == (
+    assert shortage(*full[:1]) == (
         MemoryShortage.LIMIT,
         "what the driver's container uses is 99% of its limit of 1024 MiB",
     )
@@ -113,7 +117,7 @@ def test_a_full_heap_comes_before_what_is_beside_it():
 def test_whatever_is_reported_has_an_answer(used, gaps, limit, part):
     times = [sum(gaps[: n + 1]) for n in range(len(used))]
     samples = tuple(MemorySample(time=at, used=each) for at, each in zip(times, used, strict=True))
-    expected_shortage([MemorySeries(part=part, limit=limit, samples=samples)])
+    shortage(MemorySeries(part=part, limit=limit, samples=samples))
 
 
 @pytest.mark.parametrize("times", [(2, 1), (1, 1)])

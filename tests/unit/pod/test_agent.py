@@ -6,7 +6,14 @@ import pytest
 
 from lab.waiting import wait_until
 from millrace_api.model.driver_waits import WAITS_KEY, DriverWaits
-from millrace_api.model.memory_use import MEMORY_KEY, MemoryPart, MemoryReport, MemorySample, MemorySeries
+from millrace_api.model.memory_use import (
+    MEMORY_KEY,
+    ExecutorSeries,
+    MemoryPart,
+    MemoryReport,
+    MemorySample,
+    MemorySeries,
+)
 from millrace_jobs.pending import CallKind, PendingCall
 from millrace_jobs.pod import agent as module
 from millrace_jobs.pod.agent import Agent
@@ -182,6 +189,25 @@ def memory_reports(held, monkeypatch):
         return [each.samples[-1].used for each in found.series]
 
     return report
+
+
+def test_an_executor_is_reported_once_much_of_what_is_beside_its_heap_is_in_use(held, monkeypatch):
+    monkeypatch.setattr(module.time, "monotonic", lambda: 100.0)
+    plans, versions = SimpleNamespace(restores=0), SimpleNamespace(pod="pod 1", report=None)
+    agent = Agent(held, "default", "plan", plans, versions)
+
+    def reported(beside):
+        used = {MemoryPart.CONTAINER: 99, MemoryPart.BESIDE_HEAP: beside}
+        series = [
+            MemorySeries(part=part, limit=100, samples=(MemorySample(time=1, used=each),))
+            for part, each in used.items()
+        ]
+        agent.memory((), ExecutorSeries(executor="7", series=tuple(series)))
+        assert agent._report()
+        return MemoryReport.from_json(held.data.get(MEMORY_KEY, '{"pod": ""}')).executor
+
+    assert reported(74) is None, "a container is full in good health"
+    assert reported(75).executor == "7"
 
 
 def test_memory_is_reported_every_five_minutes_while_much_is_in_use(held, memory_reports):

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace_api.errors import MillraceError
-from millrace_api.model.streamquery import Query, Spec
+from millrace_api.model.query import Query
+from millrace_api.model.streamquery import Spec
 from millrace_api.sql.own_functions import name_problem, returns_problem
 from millrace_api.sql.parsed_query import parsed_query
 from millrace_jobs.dedicated.instructions import version_of

@@ -284,7 +284,14 @@ def test_a_run_whose_batch_fails_is_recorded_with_one_end_after_its_reason(start
         raise ZeroDivisionError
 
     def loop(query, _, environment, **__):
-        return SimpleNamespace(run=fail, query=query, environment=environment, is_accepted=False, drain=lambda: None)
+        return SimpleNamespace(
+            run=fail,
+            query=query,
+            environment=environment,
+            is_accepted=False,
+            drain=lambda: None,
+            give_up=lambda _: None,
+        )
 
     monkeypatch.setattr(Job, "_supervise", SUPERVISE)
     monkeypatch.setattr(module, "RunLoop", loop)

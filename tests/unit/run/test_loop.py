@@ -246,6 +246,18 @@ def test_a_run_that_hands_over_fails_as_before_once_it_is_asked_to_end(run, stre
         run.run()
 
 
+def test_a_run_that_does_not_start_again_ends_with_its_first_failure(run, streams):
+    def fails():
+        raise TransientError(Problem("Kafka cannot be reached", "see whether it runs"))
+
+    outcomes, begun = streams
+    run.starts_again = False
+    outcomes += [fails]
+    with pytest.raises(TransientError, match="Kafka cannot be reached"):
+        run.run()
+    assert (begun, run.restarts) == ([None], 0)
+
+
 def test_an_unexpected_error_stops_the_query_before_anything_is_closed(run, log):
     run._events.put({"no": "progress of a batch"})
     with pytest.raises(KeyError):

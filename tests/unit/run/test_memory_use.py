@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace as Object
 
-import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark import accumulators
 
 from millrace_api.model.memory_use import MOST_SAMPLES, MemoryPart
+from millrace_jobs.process.used_memory import EXECUTORS_MEMORY, ExecutorReading, UsedMemory
 from millrace_jobs.run.job_metrics import JobMetrics
-from millrace_jobs.run.memory_use import MemoryUse, UsedMemory, container_memory
+from millrace_jobs.run.memory_use import MemoryUse
 
 
 class Driver:
@@ -17,6 +18,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.now, self.kept, self.container, self.ended = 0.0, 0, None, False
+        self.executors = []
         self.memory = MemoryUse(
             Object(sparkContext=self), lambda: self.now, lambda: 1e9 + self.now, lambda: self.container
         )
@@ -33,6 +35,11 @@ class Driver:
         named = Object(forName=lambda name: name)
         return Object(java=Object(lang=Object(management=Object(ManagementFactory=factory), Class=named)))
 
+    @property
+    def _jsc(self):
+        ids = Object(mkString=lambda comma: comma.join(self.executors))
+        return Object(sc=lambda: Object(getExecutorIds=lambda: ids))
+
     def _kept(self):
         if self.ended:
             raise Py4JNetworkError("the JVM has ended")
@@ -41,7 +48,7 @@ class Driver:
     def later(self, kept: int, seconds: float = 10, container: UsedMemory | None = None):
         self.now += seconds
         self.kept, self.container = kept, container
-        return self.memory.read()
+        return self.memory.read().get("driver", {})
 
     def samples(self, part=MemoryPart.HEAP):
         found = {each.part: each.samples for each in self.memory.series()}.get(part, ())
@@ -101,37 +108,68 @@ def test_another_limit_begins_another_series():
     assert len(driver.samples(MemoryPart.CONTAINER)) == 1
 
 
-V2 = "anon 1000\nfile 9000\nkernel 70\nkernel_stack 5\npagetables 6\nsock 7\nshmem 100\nslab_reclaimable 8\nslab_unreclaimable 9\n"
-V1 = "cache 9000\nrss 1\nshmem 2\nhierarchical_memory_limit 5000\ntotal_rss 1000\ntotal_shmem 100\ntotal_inactive_file 8\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "used"),
-    [
-        ({"memory.stat": V2, "memory.max": "5000\n"}, UsedMemory(1127, 5000)),
-        ({"memory/memory.stat": V1, "memory/memory.limit_in_bytes": "5000\n"}, UsedMemory(1100, 5000)),
-        ({"memory.stat": V2, "memory.max": "max\n"}, None),
-        ({"memory/memory.stat": V1, "memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
-        ({"memory.stat": "", "memory.max": "5000\n"}, UsedMemory(0, 5000)),
-        ({"memory.stat": "anon many\nx", "memory.max": "5000\n"}, UsedMemory(0, 5000)),
-        ({"memory.max": "5000\n"}, None),
-        ({}, None),
-    ],
-    ids=["v2", "v1", "v2 without a limit", "v1 without a limit", "empty", "strange", "incomplete", "none"],
-)
-def test_the_page_cache_of_a_container_does_not_count(tmp_path, files, used):
-    (tmp_path / "memory").mkdir()
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    assert container_memory(tmp_path) == used
-
-
 def test_memory_is_exported_by_part_and_stays_until_it_is_read_again():
     metrics = JobMetrics("trips")
-    read, labels = metrics.registry.get_sample_value, {"query": "trips", "part": "heap"}
+    read, labels = metrics.registry.get_sample_value, {"query": "trips", "role": "driver", "part": "heap"}
     assert read("millrace_memory_used_bytes", labels) is None
-    metrics.record_memory({MemoryPart.HEAP: UsedMemory(300, 700)})
+    metrics.record_memory({"driver": {MemoryPart.HEAP: UsedMemory(300, 700)}})
     metrics.record_memory({})
     assert read("millrace_memory_used_bytes", labels) == 300
     assert read("millrace_memory_limit_bytes", labels) == 700
     assert read("millrace_memory_limit_bytes", labels | {"part": "container"}) is None
+
+
+def reports(id, used):
+    """Add what an executor reports, as PySpark does; 300 of it are of the heap."""
+    reading = ExecutorReading(id, UsedMemory(used, 1500), UsedMemory(300, 500))
+    accumulators._accumulatorRegistry[EXECUTORS_MEMORY] += reading
+
+
+def executors(driver):
+    driver.now += 60
+    found, nearest = driver.memory.read().get("executors", {}), driver.memory.executor()
+    used = {part: each.used for part, each in found.items()}
+    return used, None if nearest is None else (nearest.executor, [len(each.samples) for each in nearest.series])
+
+
+def test_of_all_executors_the_one_nearest_to_its_limit_is_shown():
+    driver = Driver()
+    driver.executors = ["1", "2", "3"]
+    assert executors(driver) == ({}, None), "none has reported"
+    for id, used in (("1", 900), ("2", 1100), ("3", 1000)):
+        reports(id, used)
+    shown = {MemoryPart.CONTAINER: 1100, MemoryPart.BESIDE_HEAP: 800}
+    assert executors(driver) == (shown, ("2", [1, 1]))
+    assert executors(driver) == (shown, ("2", [1, 1])), "what it reported last, which is no new sample"
+    reports("3", 1200)
+    reports("3", 1300)
+    assert executors(driver) == ({MemoryPart.CONTAINER: 1300, MemoryPart.BESIDE_HEAP: 1000}, ("3", [2, 2]))
+
+
+def test_an_executor_that_is_gone_is_forgotten_and_its_successor_begins_anew():
+    driver = Driver()
+    driver.executors = ["1", "2"]
+    for used in (1300, 1400):
+        reports("1", used)
+        reports("2", used - 700)
+        assert executors(driver)[1][0] == "1"
+    reports("1", 1450)
+    driver.executors = ["2", "3"]
+    assert executors(driver)[1] == ("2", [2, 2]), "its last report came after its end"
+    reports("3", 800)
+    assert executors(driver)[1] == ("3", [1, 1])
+    driver.executors = []
+    assert executors(driver) == ({}, None)
+
+
+def test_the_memory_of_an_executor_that_has_ended_is_exported_no_more():
+    metrics, used = JobMetrics("flights"), {MemoryPart.CONTAINER: UsedMemory(5, 9)}
+
+    def roles():
+        families = (each for each in metrics.collect() if each.name == "millrace_memory_used_bytes")
+        return {sample.labels["role"] for family in families for sample in family.samples}
+
+    metrics.record_memory({"driver": used, "executors": used})
+    assert roles() == {"driver", "executors"}
+    metrics.record_memory({"driver": used})
+    assert roles() == {"driver"}

@@ -16,9 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from builders import PIN, a_batch, a_native_batch
 from millrace_api.model.memory_use import MemoryPart
 from millrace_jobs.pipeline.arrivals import RecordLatencies
+from millrace_jobs.process.used_memory import UsedMemory
 from millrace_jobs.run.automatic_snapshots import SnapshotFigures
 from millrace_jobs.run.job_metrics import CHECKPOINT_FAILURES, JobMetrics
-from millrace_jobs.run.memory_use import UsedMemory
 from millrace_jobs.run.metrics_contract import CONTRACT
 from millrace_jobs.run.table_refresh import TableState
 from millrace_jobs.selection.costs import BatchTime, CombineTask
@@ -45,7 +45,7 @@ def recorded(*reports):
     metrics = JobMetrics("flights", checkpoint=folder, tables=lambda: tables, snapshots=lambda: snapshots)
     for report in reports:
         metrics.record(report)
-    metrics.record_memory({part: UsedMemory(1 << 20, 1 << 30) for part in MemoryPart})
+    metrics.record_memory({role: dict.fromkeys(MemoryPart, UsedMemory(5, 9)) for role in ("driver", "executors")})
     return metrics
 
 

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from millrace_api.errors import MillraceError
+from millrace_api.errors import MillraceError, Problem, TransientError
 from millrace_api.model.streamquery import Spec, StreamQuery
 from millrace_jobs.run import table_refresh
 from millrace_jobs.run.table_refresh import RefreshedTables
@@ -127,6 +128,24 @@ def test_a_start_without_the_table_goes_on_with_its_content(tables):
     once = spec_of(table={"keys": ["who"], "static": True, "refreshEvery": "1s", "maxRows": 5})
     with tables(once) as bounded:  # limits do not decide what the rows are
         assert bounded.newest() == first
+
+
+@pytest.mark.parametrize(("patience", "asked"), [(0.1, 1), (0.9, 2)])
+def test_a_first_read_is_repeated_as_long_as_the_caller_says(tmp_path, monkeypatch, patience, asked):
+    tries = []
+
+    class Away:
+        def read(self, known: str | None) -> TableRead:
+            tries.append(known)
+            raise TransientError(Problem("the server is away"))
+
+    monkeypatch.setattr(table_refresh, "open_table", lambda *_: Away())
+    monkeypatch.setattr(table_refresh, "Backoff", lambda *_: SimpleNamespace(next=lambda: 0.5))
+    found = RefreshedTables(spec_of(), tmp_path / "tables", tmp_path, dict, patience)
+    found.begin()
+    with pytest.raises(TransientError, match="the server is away"):
+        found.wait(lambda: False)
+    assert len(tries) == asked
 
 
 def test_a_table_that_is_too_large_is_refused(tables):

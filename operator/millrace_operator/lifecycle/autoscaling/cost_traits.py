@@ -14,7 +14,8 @@ from itertools import islice, pairwise
 from sqlglot.tokenizer_core import TokenType
 
 from millrace_api.model.python_query import PythonQuery
-from millrace_api.model.streamquery import Query, Spec
+from millrace_api.model.query import Query
+from millrace_api.model.streamquery import Spec
 from millrace_api.sql.dialect import StreamingSql
 
 from ...scaling.batch_time.cost_prior import KnownCosts

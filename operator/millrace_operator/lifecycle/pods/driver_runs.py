@@ -93,7 +93,8 @@ def pod_missing_since(observed: ObservedQuery, wanted: str, failed: FailedRuns) 
     if progress is None or progress.status is not ConditionStatus.TRUE:
         return None
     changed = None if status.revision_time is None else parse_time(status.revision_time)
-    times = (parse_time(progress.last_transition_time), changed, failed.due)
+    raises = [] if status.memory is None else [parse_time(each.time) for each in status.memory.by_part.values()]
+    times = (parse_time(progress.last_transition_time), changed, failed.due, *raises)
     return max(each for each in times if each is not None)
 
 

@@ -1,4 +1,4 @@
-"""Memory that will almost certainly run out soon, by what a driver reports of its memory in use. Pure functions.
+"""Memory that will almost certainly run out soon, by what a driver reports of memory in use. Pure functions.
 
 A raise replaces the driver, so a forecast has to be nearly certain. Either the last measurements are close below the
 limit, or they rise steadily, and even the lower end of the forecast's interval reaches the limit within half an hour.
@@ -43,9 +43,9 @@ _SHORTAGES = {
 }
 
 _NAMES = {
-    MemoryPart.HEAP: "what the driver's heap keeps after garbage collection",
-    MemoryPart.BESIDE_HEAP: "what the driver's container uses beside the heap",
-    MemoryPart.CONTAINER: "what the driver's container uses",
+    MemoryPart.HEAP: "what {} heap keeps after garbage collection",
+    MemoryPart.BESIDE_HEAP: "what {} container uses beside the heap",
+    MemoryPart.CONTAINER: "what {} container uses",
 }
 
 
@@ -56,8 +56,13 @@ class ExpectedShortage(NamedTuple):
     message: str
 
 
-def expected_shortage(series: Sequence[MemorySeries]) -> ExpectedShortage | None:
-    """Return what will run out first, in the order of the parts; None if nothing will, as far as can be known."""
+def expected_shortage(series: Sequence[MemorySeries], whose: str) -> ExpectedShortage | None:
+    """Return what will run out first, in the order of the parts; None if nothing will, as far as can be known.
+
+    Args:
+        series: what was measured in one pod.
+        whose: the pod, in the genitive.
+    """
     by_part = {each.part: each for each in series if each.samples}
     container = by_part.get(MemoryPart.CONTAINER)
     if container is not None and MemoryPart.BESIDE_HEAP in by_part:
@@ -66,7 +71,7 @@ def expected_shortage(series: Sequence[MemorySeries]) -> ExpectedShortage | None
     for part in MemoryPart:
         found = by_part.get(part)
         if found is not None and (why := _why(found)):
-            return ExpectedShortage(_SHORTAGES[part], f"{_NAMES[part]} {why}")
+            return ExpectedShortage(_SHORTAGES[part], f"{_NAMES[part].format(whose)} {why}")
     return None
 
 

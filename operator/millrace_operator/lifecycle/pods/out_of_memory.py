@@ -8,7 +8,8 @@ What ran out is raised. Where the heap was full, it is the heap. Where the conta
 room, and a larger one might take all that is added: then the heap stays, and there is more for Python, state stores and
 buffers.
 
-Memory of a driver that is about to run out, by what it reports (``memory_forecast``), is raised before it does.
+Memory of a driver or its executors that is about to run out, by what the driver reports (``memory_forecast``), is
+raised before it does.
 
 A raise is written to the status before the driver is drained, and the pod's annotation says what it has. So the same
 failure never raises it twice, and an operator that has just started goes on where the last one was.
@@ -21,7 +22,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from millrace_api.model.deployment import SparkPod
-from millrace_api.model.status import FailureClass, MemoryShortage, MemoryStatus, RaisedMemory
+from millrace_api.model.status import FailureClass, MemoryShortage, MemorySizes, MemoryStatus, RaisedMemory
 from millrace_api.model.streamquery import DRIVER, EXECUTOR, Annotation, Spec
 from millrace_api.model.values import ByteSize
 
@@ -82,17 +83,25 @@ def shortage_of(observed: ObservedQuery, failed: FailedRuns, now: datetime) -> E
     return ExhaustedMemory(EXECUTOR, what, f"{who} failed: {found.attempt.message}", is_shown or are_many)
 
 
-def shortage_ahead(observed: ObservedQuery, memory: MemoryStatus, now: datetime) -> ExhaustedMemory | None:
-    """Return the memory that a healthy driver will run out of soon; None if it will not, as far as it reports.
+def shortages_ahead(observed: ObservedQuery, memory: MemoryStatus, now: datetime) -> list[ExhaustedMemory]:
+    """Return the memory that a healthy driver or its executors will run out of soon, as far as the driver reports.
 
-    It is not due for some hours after the last raise, whose effect the trend of a new driver does not show at once.
+    It is not due for some hours after the last raise, whose effect the trend of a new pod does not show at once. Of the
+    executors, the one that is nearest to its limit counts for all: each of them may do the work that fills it.
     """
-    healthy, found = healthy_from(observed.driver), expected_shortage(observed.driver_memory.series)
-    if found is None or healthy is None or now < healthy:
-        return None
-    last = memory.driver
-    is_due = last is None or now >= parse_time(last.time) + PAUSE
-    return ExhaustedMemory(DRIVER, found.what, found.message, is_due, predicted=True)
+    healthy, report = healthy_from(observed.driver), observed.driver_memory
+    if healthy is None or now < healthy:
+        return []
+    reported = [(DRIVER, report.series, "the driver's")]
+    if report.executor is not None:
+        reported.append((EXECUTOR, report.executor.series, f"executor {report.executor.executor}'s"))
+    found = []
+    for role, series, whose in reported:
+        if (shortage := expected_shortage(series, whose)) is not None:
+            last = memory.by_part.get(_PARTS[role])
+            is_due = last is None or now >= parse_time(last.time) + PAUSE
+            found.append(ExhaustedMemory(role, shortage.what, shortage.message, is_due, predicted=True))
+    return found
 
 
 def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
@@ -101,20 +110,24 @@ def memory_in_force(observed: ObservedQuery, spec: Spec) -> MemoryStatus:
     return MemoryStatus(driver=_within(raised.driver, spec.driver), executors=_within(raised.executors, spec.executors))
 
 
-def next_memory(observed: ObservedQuery, spec: Spec, failed: FailedRuns, now: datetime) -> MemoryStatus:
-    """Return the memory of the next driver and its executors: that in force, or more if it ran out or is about to.
+def next_memory(
+    observed: ObservedQuery, spec: Spec, memory: MemoryStatus, failed: FailedRuns, now: datetime
+) -> MemoryStatus:
+    """Return the memory of the next driver and its executors: ``memory``, or more if it ran out or is about to.
 
     A pod that does not have what is in force is about to be replaced, so that it shows nothing new. A driver that was
     given up gets more once the bound allows it.
     """
-    memory, pod = memory_in_force(observed, spec), observed.driver
-    found = shortage_of(observed, failed, now) or shortage_ahead(observed, memory, now)
-    is_current = has_memory(observed, memory) and (pod is None or "deletionTimestamp" not in pod["metadata"])
-    if found is None or not found.is_due or not is_current:
+    pod = observed.driver
+    if not has_memory(observed, memory) or (pod is not None and "deletionTimestamp" in pod["metadata"]):
         return memory
-    part = _PARTS[found.role]
-    more = _raised(_of_role(spec, found.role), getattr(memory, part), found, now)
-    return memory if more is None else memory.model_copy(update={part: more})
+    exhausted = shortage_of(observed, failed, now)
+    for found in shortages_ahead(observed, memory, now) if exhausted is None else [exhausted]:
+        part = _PARTS[found.role]
+        more = _raised(_of_role(spec, found.role), getattr(memory, part), found, now) if found.is_due else None
+        if more is not None:
+            return memory.model_copy(update={part: more})
+    return memory
 
 
 def has_memory(observed: ObservedQuery, memory: MemoryStatus) -> bool:
@@ -133,8 +146,11 @@ def remedy(shortage: ExhaustedMemory, spec: Spec, memory: MemoryStatus, *, pause
         return f"with {field}.maxMemory, the operator raises it up to that"
     if shortage.role == DRIVER and _limit_in_template(pod):
         return f"it is not raised, since {field}.podTemplate sets the limit: leave that out"
+    had = mebibytes(pod.memory if raised is None else raised.memory)
+    if raised is not None and _has_no_room(min(_larger(had), mebibytes(pod.max_memory)), raised):
+        return f"it is not raised, since there was no room for {raised.no_room_for}: make room, and set {field}.memory"
     worth = LEAST if shortage.predicted else 1
-    if mebibytes(pod.memory if raised is None else raised.memory) + worth <= mebibytes(pod.max_memory):
+    if had + worth <= mebibytes(pod.max_memory):
         again = f"it runs out, or {PAUSE // timedelta(hours=1)} hours after the last raise"
         when = again if shortage.predicted else "it runs out again"
         when = f"the annotation {Annotation.PAUSED} is gone" if paused else when
@@ -170,13 +186,25 @@ def _within(raised: RaisedMemory | None, pod: SparkPod) -> RaisedMemory | None:
     if raised is None or pod.max_memory is None or raised.from_.bytes != pod.memory.bytes:
         return None
     memory = min(mebibytes(raised.memory), mebibytes(pod.max_memory))
-    if memory <= mebibytes(pod.memory):
+    if memory <= mebibytes(pod.memory) and raised.no_room_for is None:
         return None
     heap = min(max(mebibytes(raised.heap), mebibytes(pod.memory)), memory)
     if (memory, heap) == (mebibytes(raised.memory), mebibytes(raised.heap)):
         return raised
     sizes = {"memory": _size(memory), "heap": _size(heap)}
-    return raised.model_copy(update=sizes | {"message": f"maxMemory is {pod.max_memory}"})
+    is_larger = raised.before is not None and memory > mebibytes(raised.before.memory)
+    undo = {} if is_larger else {"before": None, "waiting_since": None}
+    return raised.model_copy(update=sizes | undo | {"message": f"maxMemory is {pod.max_memory}"})
+
+
+def _larger(had: int) -> int:
+    """Return the MiB to which memory is raised, as far as that is allowed."""
+    return max(math.ceil(had * FACTOR), had + LEAST)
+
+
+def _has_no_room(more: int, before: RaisedMemory) -> bool:
+    """Return whether there was no room for so many MiB."""
+    return before.no_room_for is not None and more >= mebibytes(before.no_room_for)
 
 
 def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, now: datetime) -> RaisedMemory | None:
@@ -185,7 +213,10 @@ def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, 
         return None
     memory, heap = (pod.memory, pod.memory) if before is None else (before.memory, before.heap)
     had, most = mebibytes(memory), mebibytes(pod.max_memory)
-    more = min(max(math.ceil(had * FACTOR), had + LEAST), most)
+    more = min(_larger(had), most)
+    is_recent = before is None or now < parse_time(before.time) + PAUSE
+    if before is not None and _has_no_room(more, before) and (found.predicted or is_recent):
+        return None
     if more <= had or (found.predicted and more < had + LEAST):  # which a restart of a healthy driver is not worth
         return None
     full = found.what is MemoryShortage.HEAP
@@ -200,6 +231,8 @@ def _raised(pod: SparkPod, before: RaisedMemory | None, found: ExhaustedMemory, 
         time=format_time(now),
         reason=found.what,
         predicted=found.predicted,
+        before=MemorySizes(memory=memory, heap=heap) if found.predicted else None,
+        no_room_for=None if before is None else before.no_room_for,
         message=message,
     )
 

@@ -21,9 +21,19 @@ _CANNOT_RUN = (*_PENDING, DegradedReason.QUOTA_EXCEEDED, DegradedReason.POD_REFU
 """Reasons of Degraded for which the plan has more executors than can run."""
 
 
+def own_executors(observed: ObservedQuery) -> list[Manifest]:
+    """Return the executors of the driver's pod; those of the pod before it may still be about to end."""
+    driver = None if observed.driver is None else observed.driver["metadata"]["uid"]
+    return [
+        each
+        for each in observed.live_executors
+        if any(owner["uid"] == driver for owner in each["metadata"].get("ownerReferences", ()))
+    ]
+
+
 def running_executors(observed: ObservedQuery) -> int:
     """Return the number of executors whose pods are ready."""
-    return sum(ready_since(each) is not None for each in _own_pods(observed))
+    return sum(ready_since(each) is not None for each in own_executors(observed))
 
 
 def pending_pods(observed: ObservedQuery) -> list[Manifest]:
@@ -31,7 +41,7 @@ def pending_pods(observed: ObservedQuery) -> list[Manifest]:
 
     What is wrong with a pod that holds quota would not be seen behind one that waits for it.
     """
-    pending = (each for each in _own_pods(observed) if ready_since(each) is None)
+    pending = (each for each in own_executors(observed) if ready_since(each) is None)
     return sorted(pending, key=lambda each: (queue_wait(each) is not None, created(each)))
 
 
@@ -82,13 +92,3 @@ def available_executors(observed: ObservedQuery) -> int | None:
 def executors_pending_at(observed: ObservedQuery) -> list[datetime]:
     """Return when executors that are pending now begin to count."""
     return [created(each) + UNSCHEDULABLE_AFTER for each in pending_pods(observed)]
-
-
-def _own_pods(observed: ObservedQuery) -> list[Manifest]:
-    """Return the executors of the driver's pod; those of the pod before it may still be about to end."""
-    driver = None if observed.driver is None else observed.driver["metadata"]["uid"]
-    return [
-        each
-        for each in observed.live_executors
-        if any(owner["uid"] == driver for owner in each["metadata"].get("ownerReferences", ()))
-    ]

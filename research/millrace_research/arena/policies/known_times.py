@@ -3,6 +3,8 @@
 It shows what not knowing the future costs by itself, without a model that has to be learned. Executors are added at
 once if those that are requested are too few for the rate of the last seconds and for what waits. They are released if
 fewer were enough for the largest such demand of a while; with ``doubling``, each reversal doubles that while.
+
+With ``ahead``, it also knows the load of some seconds to come, and has executors for that before it comes.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from dataclasses import dataclass
 from functools import cache
 from math import exp
 from statistics import NormalDist
+
+import numpy as np
 
 from millrace_operator.scaling.decision.decision import Situation
 from millrace_operator.scaling.observation import Answer
@@ -37,16 +41,18 @@ _ROOM = 0.95
 class KnownTimesSetting:
     """How long demand must have been lower before a release, whether reversals double that, and how safe a plan is.
 
-    ``confidence`` is the share of ordinary batches that a plan keeps within the interval.
+    ``confidence`` is the share of ordinary batches that a plan keeps within the interval, and ``ahead`` are the seconds
+    of the load to come that are known.
     """
 
     hold: float = 600.0
     doubling: bool = True
     confidence: float = 0.99
+    ahead: float = 0.0
 
 
 class KnownTimesPolicy:
-    """A policy with the true times of batches, which does not know the load ahead."""
+    """A policy with the true times of batches, which knows at most ``ahead`` seconds of the load to come."""
 
     name = "known-times"
     period = 5.0
@@ -54,7 +60,8 @@ class KnownTimesPolicy:
     def __init__(self, scenario: Scenario, setting: KnownTimesSetting) -> None:
         self._setting = setting
         self._job, self._keys = known_job(scenario.job, scenario.bounds), scenario.keys
-        self._arrived, self._interval = scenario.trace.arrived, scenario.job.interval
+        self._arrived, self._end = scenario.trace.arrived, scenario.trace.duration
+        self._interval = scenario.job.interval
         self._seconds = self._interval * exp(-NormalDist().inv_cdf(setting.confidence) * scenario.job.noise.batch)
         self._sizes = scenario.bounds.executors
         self._capacities = cache(self._known)
@@ -85,7 +92,15 @@ class KnownTimesPolicy:
         since = max(now - _RATE_SECONDS, 0.0)
         rate = (self._arrived(now) - self._arrived(since)) / (now - since)
         waiting = 0.0 if answer is None or answer.lag_rows is None else answer.lag_rows
-        return rate + max(waiting - _WAITING_INTERVALS * rate * self._interval, 0.0) / _DRAIN_SECONDS
+        present = rate + max(waiting - _WAITING_INTERVALS * rate * self._interval, 0.0) / _DRAIN_SECONDS
+        return max(present, self._coming(now))
+
+    def _coming(self, now: float) -> float:
+        """Return the largest rate in the time ahead; 0 if none of it is known."""
+        arrived = [
+            self._arrived(time) for time in np.arange(now, min(now + self._setting.ahead, self._end), _RATE_SECONDS)
+        ]
+        return max(np.diff(arrived), default=0.0) / _RATE_SECONDS
 
     def _kept(self, now: float, executors: int) -> int:
         """Return how many of the executors are not released yet."""

@@ -44,6 +44,15 @@ def test_reversals_that_double_the_wait_become_fewer(waves):
     assert doubled.core_hours > same.core_hours
 
 
+def test_a_load_that_is_known_ahead_has_executors_before_it_comes():
+    trace = traces.spike(1.0, 4.0, at=600.0, width=300.0, duration=1800.0)
+    scenario = recorded(trace, ScenarioSetting(max_executors=4))
+    blind, found = controlled(scenario, hold=60.0, doubling=False)
+    seeing, better = controlled(scenario, hold=60.0, doubling=False, ahead=120.0)
+    assert better.violations < found.violations
+    assert seeing.rescales[0].time < 600 <= blind.rescales[0].time
+
+
 def test_what_waits_counts_as_demand(waves):
     policy = KnownTimesPolicy(waves, KnownTimesSetting())
     least = policy._demand(None, 100.0)
@@ -62,7 +71,9 @@ def test_the_table_has_a_line_for_each_load_and_counts_those_within_limits(waves
     assert found.known.late <= reach.MOST_LATE
     assert found.known.changes <= reach.MOST_CHANGES
     assert 1 < found.least <= found.known.cost
-    calm = dataclasses.replace(found, load="Calm", known=WITHIN, online=(WITHIN, dataclasses.replace(WITHIN, cost=1.3)))
+    calm = dataclasses.replace(
+        found, load="Calm", known=WITHIN, online=(WITHIN, *[dataclasses.replace(WITHIN, cost=1.3)] * 2)
+    )
     text = reach.text([found, calm], "`command`")
     assert [line.split(" | ")[0] for line in text.splitlines()[2:4]] == ["| Calm", "| waves"]
     assert "Loads of 2 within all limits (`command`): load known: 1; controller, 180 s: 1;" in text
